@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
+from koordinator.api.codec import decode
 from koordinator.api.kubescheduler import (
     NO_GATES,
     FeatureGates,
@@ -10,6 +13,7 @@ from koordinator.api.kubescheduler import (
     decode_configuration,
 )
 from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod, PodStatus
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.simulator import Embedded
@@ -59,6 +63,7 @@ __all__ = [
     "service",
     "spread",
     "used",
+    "with_status",
     "world",
 ]
 
@@ -92,3 +97,8 @@ def embedded(
     )
     one.load(objects)
     return one
+
+
+def with_status(one: Pod, **status: Any) -> Pod:
+    """Return the pod, which runs, with a status."""
+    return replace(one, status=decode({"phase": "Running", **status}, PodStatus))

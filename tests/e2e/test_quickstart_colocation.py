@@ -4,7 +4,6 @@ What the images would run is run beside the cluster, under the rights that the c
 """
 
 import json
-import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,6 +19,7 @@ from tests.e2e.manager_process import NAMESPACE, ManagerProcess
 from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.session.manifests import node
 from tests.e2e.waiting import eventually
+from tests.markdown import code_blocks
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/quickstart-colocation.md").read_text("utf-8")
@@ -28,14 +28,9 @@ MERGE = "application/merge-patch+json"
 CONTROLLERS = ["deployment-controller", "replicaset-controller", "serviceaccount-controller"]
 
 
-def blocks(language: str) -> list[str]:
-    """Return the blocks of the page in this language."""
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-
-
 def commands(program: str) -> list[list[str]]:
     """Return the arguments of the page's commands of this program."""
-    lines = "".join(blocks("console")).replace("\\\n", " ").splitlines()
+    lines = "".join(code_blocks(PAGE, "console")).replace("\\\n", " ").splitlines()
     split = [shlex.split(line.removeprefix("$ ")) for line in lines]
     return [arguments[1:] for arguments in split if arguments[0] == program]
 
@@ -70,7 +65,7 @@ def installed(
 ) -> Iterator[None]:
     """Install with the page's command, and run what the pods of the chart run."""
     values = tmp_path / "colocation-values.yaml"
-    values.write_text(blocks("yaml")[0], "utf-8")
+    values.write_text(code_blocks(PAGE, "yaml")[0], "utf-8")
     own = {"charts/koordinator": str(ROOT / "charts/koordinator"), values.name: str(values)}
     (command,) = commands("helm")
     soon = "--set=manager.config.colocation-config.metricReportIntervalSeconds=3"
@@ -115,7 +110,7 @@ def test_commands_of_the_page_have_the_documented_results(
     assert "nodemetric.slo.koordinator.sh/n1" in shown
     assert "nodeslo.slo.koordinator.sh/n1" in shown
 
-    _, profile, deployment = blocks("yaml")
+    _, profile, deployment = code_blocks(PAGE, "yaml")
     inside = f"--namespace={namespace}"
     kubectl("apply", "--filename=-", stdin=profile)
     controlplane.start_controller_manager(CONTROLLERS)

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from tests.e2e.controlplane.endpoint import free_port
+
 KOORD = Path(sys.executable).with_name("koord")
 _POLL_S = 0.05
 
@@ -160,11 +162,3 @@ def rss_mib(pid: int) -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) // 1024
     raise AssertionError(f"process {pid} has ended")
-
-
-def free_port() -> int:
-    """Return a loopback port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.markdown import code_blocks
 
 import koordinator
 
@@ -22,25 +23,20 @@ KOORD = "from koordinator.cli.main import main; main()"
 COMMAND = re.compile(r"^koord (.*)$", re.MULTILINE)
 
 
-def blocks(language: str) -> list[str]:
-    """Return the code blocks of the page in one language."""
-    return re.findall(rf"```{language}\n(.*?)```", HOW_TO.read_text("utf-8"), re.DOTALL)
-
-
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Copy the package and change the copy as the page describes."""
     folder = tmp_path_factory.mktemp("vendor")
     source = Path(koordinator.__file__).parent
     shutil.copytree(source, folder / "koordinator", ignore=shutil.ignore_patterns("__pycache__"))
-    vendor, test = blocks("python")
+    vendor, test = code_blocks(HOW_TO.read_text("utf-8"), "python")
     (folder / DEVICES / "acme.py").write_text(vendor)
     (folder / "test_acme.py").write_text(test)
-    (folder / "acme.yaml").write_text(blocks("yaml")[0])
-    (folder / "devices.yaml").write_text(blocks("json")[0])
+    (folder / "acme.yaml").write_text(code_blocks(HOW_TO.read_text("utf-8"), "yaml")[0])
+    (folder / "devices.yaml").write_text(code_blocks(HOW_TO.read_text("utf-8"), "json")[0])
     listing = folder / DEVICES / "vendors.py"
     text = listing.read_text()
-    for before, after in changes(blocks("diff")[0].splitlines()):
+    for before, after in changes(code_blocks(HOW_TO.read_text("utf-8"), "diff")[0].splitlines()):
         assert before in text
         text = text.replace(before, after)
     listing.write_text(text)

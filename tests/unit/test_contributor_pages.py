@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.markdown import code_blocks
 from tests.pages_check import CREATED
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ def text_of(page: str) -> str:
 @pytest.fixture
 def strategy() -> Iterator[ModuleType]:
     """Import the strategy of the page under the name of its module."""
-    code, _ = re.findall(r"```python\n(.*?)```", text_of("add-a-strategy"), re.DOTALL)
+    code, _ = code_blocks(text_of("add-a-strategy"), "python")
     module = ModuleType(STRATEGY)
     exec(code, module.__dict__)  # noqa: S102 -- our own page
     sys.modules[STRATEGY] = module
@@ -33,7 +34,7 @@ def strategy() -> Iterator[ModuleType]:
 @pytest.mark.usefixtures("strategy")
 def test_the_strategy_of_the_page_passes_the_test_of_the_page() -> None:
     """A contributor writes both files from the page alone."""
-    _, test = re.findall(r"```python\n(.*?)```", text_of("add-a-strategy"), re.DOTALL)
+    _, test = code_blocks(text_of("add-a-strategy"), "python")
     written = ModuleType("written")
     exec(test, written.__dict__)  # noqa: S102 -- our own page
 

@@ -1,9 +1,9 @@
 """``docs/how-to/hold-jobs-back.md`` is true."""
 
-import re
 from pathlib import Path
 
 import yaml
+from tests.markdown import code_blocks
 from typer.testing import CliRunner
 
 from koordinator.cli.main import app
@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[2] / "docs/how-to/hold-jobs-back.md").read_text("
 
 def test_the_job_of_the_page_is_let_in(tmp_path: Path) -> None:
     """By the command of the page."""
-    (manifest,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    (manifest,) = code_blocks(PAGE, "yaml")
     file = tmp_path / "jobs.yaml"
     file.write_text(manifest)
     arguments = ["manager", "--once", "--enabled-extensions=job", "-f", str(file)]

@@ -1,6 +1,5 @@
 """Examples of the documents are run here, so that they stay true."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.markdown import code_blocks
 from tests.worlds import START_S, configuration, embedded, node, pod
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
@@ -26,15 +26,10 @@ pytestmark = pytest.mark.integration
 HOW_TO = Path(__file__).parents[2] / "docs/how-to/add-a-plugin.md"
 
 
-def blocks(language: str) -> list[str]:
-    """Return the code blocks of the page in one language."""
-    return re.findall(rf"```{language}\n(.*?)```", HOW_TO.read_text("utf-8"), re.DOTALL)
-
-
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     """Write the plugin and its test as a contributor would from the page."""
-    plugin, test, example, suite, *_ = blocks("python")
+    plugin, test, example, suite, *_ = code_blocks(HOW_TO.read_text("utf-8"), "python")
     (tmp_path / "cheap_nodes.py").write_text(plugin + example)
     file = tmp_path / "test_cheap_nodes.py"
     file.write_text(f"from cheap_nodes import PLUGIN, CheapNodesArgs\n{test}{suite}")
@@ -64,13 +59,15 @@ def test_the_other_plugins_of_the_page_keep_the_contract(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One counts other pods, one reads an annotation of the node and the time."""
-    (case,) = plugin_contract(plugin_of(blocks("python")[number], monkeypatch)).args[1]
+    (case,) = plugin_contract(
+        plugin_of(code_blocks(HOW_TO.read_text("utf-8"), "python")[number], monkeypatch)
+    ).args[1]
     case.values[0]()
 
 
 def test_few_noisy_pods_share_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """The third one waits, as two are on the only node."""
-    plugin = plugin_of(blocks("python")[5], monkeypatch)
+    plugin = plugin_of(code_blocks(HOW_TO.read_text("utf-8"), "python")[5], monkeypatch)
     labels = {"example.com/noisy": "true"}
     noisy = [pod(name, namespace=name, labels=labels) for name in ("a", "b", "c")]
     one = embedded(node("n"), *noisy, config=filtering("FewNoisyPods"), out_of_tree=[plugin])
@@ -81,7 +78,7 @@ def test_few_noisy_pods_share_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_node_before_its_maintenance_gets_no_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour before, as time passes: what was right for the first pod is not for the second."""
-    plugin = plugin_of(blocks("python")[6], monkeypatch)
+    plugin = plugin_of(code_blocks(HOW_TO.read_text("utf-8"), "python")[6], monkeypatch)
     soon = {"example.com/maintenance-at": "2023-11-15T00:00:00Z"}  # START_S is at 22:13:20
     config = filtering("BeforeMaintenance")
     one = embedded(node("n", annotations=soon), pod("a"), config=config, out_of_tree=[plugin])
@@ -100,10 +97,10 @@ def filtering(name: str) -> KubeSchedulerConfiguration:
 def test_the_configuration_of_the_page_switches_the_plugin_on() -> None:
     """Out of tree, by name, with weight and arguments: the cheaper node wins against a tie."""
     sys.modules["cheap_nodes"] = type(sys)("cheap_nodes")
-    exec(blocks("python")[0], sys.modules["cheap_nodes"].__dict__)  # noqa: S102 (our own page)
+    exec(code_blocks(HOW_TO.read_text("utf-8"), "python")[0], sys.modules["cheap_nodes"].__dict__)  # noqa: S102 (our own page)
     plugin = sys.modules.pop("cheap_nodes").PLUGIN
     configuration = decode_configuration(
-        yaml.load(blocks("yaml")[0], yaml.CSafeLoader), "cheap.yaml"
+        yaml.load(code_blocks(HOW_TO.read_text("utf-8"), "yaml")[0], yaml.CSafeLoader), "cheap.yaml"
     )
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "9"}
     headroom = {name: Quantity.parse(text) for name, text in amounts.items()}
@@ -125,7 +122,7 @@ def test_the_configuration_of_the_page_switches_the_plugin_on() -> None:
 def test_the_configuration_of_the_page_about_load_is_accepted() -> None:
     """With every argument that the page names."""
     page = (HOW_TO.parent / "place-by-load.md").read_text("utf-8")
-    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (text,) = code_blocks(page, "yaml")
     built = build_profiles(
         decode_configuration(yaml.load(text, yaml.CSafeLoader), "page"), ResourceAxis()
     )

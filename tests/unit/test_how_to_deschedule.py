@@ -1,11 +1,11 @@
 """Examples of the page about the descheduler are run here, so that they stay true."""
 
-import re
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import yaml
+from tests.markdown import code_blocks
 from tests.worlds import START_S, node, pod
 
 from koordinator.descheduler.configuration import decode_descheduler_configuration
@@ -15,15 +15,10 @@ from koordinator.testing.descheduler_plugins import DeschedulerPluginExample, ch
 PAGE = (Path(__file__).parents[2] / "docs/how-to/deschedule.md").read_text("utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    """Return the code blocks of the page in one language."""
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-
-
 def test_the_configuration_of_the_page_is_accepted() -> None:
     """With every plugin and argument that it names."""
     configuration = decode_descheduler_configuration(
-        yaml.load(blocks("yaml")[0], yaml.CSafeLoader), "page"
+        yaml.load(code_blocks(PAGE, "yaml")[0], yaml.CSafeLoader), "page"
     )
     (profile,) = choose_profiles(configuration, source="page")
     assert profile.names_at["balance"] == ("LowNodeLoad",)
@@ -42,7 +37,7 @@ def test_the_plugin_of_the_page_passes_the_suite() -> None:
     module = ModuleType("evict_labelled")
     sys.modules["evict_labelled"] = module
     try:
-        exec(blocks("python")[0], module.__dict__)  # noqa: S102 -- our own page
+        exec(code_blocks(PAGE, "python")[0], module.__dict__)  # noqa: S102 -- our own page
         labels = {"example.com/please-move": ""}
         owner = ("ReplicaSet", "r")
         pods = [

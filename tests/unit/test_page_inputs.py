@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.markdown import code_blocks
 from typer.testing import CliRunner
 
 from koordinator.cli.main import app
@@ -118,7 +119,7 @@ def test_page_on_installing_names_every_component_of_the_manifests() -> None:
 def test_the_claim_of_the_page_gets_its_devices() -> None:
     """The second alternative, as no GPU has so much memory; the objects are the page's."""
     printed, _ = answer("claim-devices.md", 0)
-    (manifests, *_) = re.findall(r"```yaml\n(.*?)```", text_of("claim-devices.md"), re.DOTALL)
+    (manifests, *_) = code_blocks(text_of("claim-devices.md"), "yaml")
 
     assert (ROOT / "examples/claim-devices.yaml").read_text("utf-8").endswith(manifests)
     (claim,) = json.loads(printed)["placements"][0]["allocation"].values()
@@ -133,7 +134,7 @@ def test_the_plugin_of_an_installed_package_is_used(
 ) -> None:
     """By the configuration and the command of the page, found by its entry point."""
     text = text_of("add-a-plugin.md")
-    code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code = code_blocks(text, "python")
     entry_points = re.findall(
         r"```toml\n\[project\.entry-points\.\"(.*?)\"\]\n(.*?)```", text, re.DOTALL
     )
@@ -147,7 +148,7 @@ def test_the_plugin_of_an_installed_package_is_used(
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 0.1.0\n")
     (metadata / "entry_points.txt").write_text(f"[{group}]\n{name} = {value.strip(chr(34))}\n")
     monkeypatch.syspath_prepend(str(checkout))
-    (configuration, *_) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (configuration, *_) = code_blocks(text, "yaml")
     (checkout / "cheap.yaml").write_text(configuration)
 
     printed, _ = answer("add-a-plugin.md", 0)

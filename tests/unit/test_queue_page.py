@@ -1,9 +1,9 @@
 """``docs/how-to/queue-jobs.md`` is true."""
 
-import re
 from pathlib import Path
 
 import yaml
+from tests.markdown import code_blocks
 from tests.unit.scheduler.test_gangs_in_quotas import BOTH
 from tests.unit.scheduler.test_job_queues import LABEL, queues_of
 from tests.worlds import embedded, node, pod
@@ -19,7 +19,7 @@ PAGE = (Path(__file__).parents[2] / "docs/how-to/queue-jobs.md").read_text("utf-
 
 def test_the_quota_of_the_page_has_the_queue_it_shows() -> None:
     """Policy, order and depth are read from its annotations."""
-    (manifest,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    (manifest,) = code_blocks(PAGE, "yaml")
     quota = decode(yaml.load(manifest, yaml.CSafeLoader), ElasticQuota)
 
     one = embedded(node("n"), quota, pod("p", 1, labels={LABEL: "research"}), config=BOTH)

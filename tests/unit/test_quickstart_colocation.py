@@ -1,11 +1,11 @@
 """The quick start of co-location is followed here, so that it stays true."""
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.markdown import code_blocks
 from tests.unit.deploy.installed import NAMESPACE
 
 from koordinator.api.codec import decode_object
@@ -27,7 +27,7 @@ EXAMPLE = ROOT / "examples/colocation.yaml"
 
 def blocks() -> list[Any]:
     """Return the YAML of the page: values of the chart, a profile, a Deployment."""
-    matches = re.findall(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    matches = code_blocks(PAGE.read_text("utf-8"), "yaml")
     return [yaml.load(block, yaml.CSafeLoader) for block in matches]
 
 

@@ -1,12 +1,12 @@
 """``docs/how-to/add-a-quota-hook.md`` is followed to the letter; hooks through the scheduler."""
 
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.markdown import code_blocks
 from tests.unit.scheduler.plugins.test_elastic_quota import team
 from tests.unit.scheduler.test_gangs import group, members, placed
 from tests.unit.scheduler.test_job_queues import LABEL
@@ -28,7 +28,7 @@ LIMIT, COUNT = "example.com/max-pods", "example.com/pods"
 
 def block(language: str) -> str:
     """Return the code block of the page in one language."""
-    (text,) = re.findall(rf"```{language}\n(.*?)```", HOW_TO.read_text("utf-8"), re.DOTALL)
+    (text,) = code_blocks(HOW_TO.read_text("utf-8"), language)
     return str(text)
 
 

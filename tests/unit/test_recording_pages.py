@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.markdown import code_blocks
 from typer.testing import CliRunner
 
 from koordinator.cli.main import app
@@ -19,7 +20,7 @@ SHIPPED = ROOT / "examples/small-gpu-cluster.jsonl.gz"
 def shown(page: str) -> list[tuple[list[str], str]]:
     """Return the commands before the chapter on clusters, and what the page prints below each."""
     text = (ROOT / "docs/how-to" / page).read_text("utf-8").split("## On a cluster")[0]
-    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    blocks = code_blocks(text, "console")
     commands = [
         part for block in blocks for part in re.split(r"^\$ koord ", block, flags=re.MULTILINE)[1:]
     ]

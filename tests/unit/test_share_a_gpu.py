@@ -1,12 +1,12 @@
 """The page about shares of GPUs: its pod gets what the page promises."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.markdown import code_blocks
 from tests.unit.koordlet.hooks.test_gpu_sharing import creation
 from typer.testing import CliRunner
 
@@ -15,9 +15,7 @@ from koordinator.koordlet.app.options import gates_of
 from koordinator.koordlet.hooks.devices import HamiCoreSettings, gpu_adjustment
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/share-a-gpu.md").read_text("utf-8")
-BLOCKS: list[Any] = [
-    yaml.load(text, yaml.CSafeLoader) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-]
+BLOCKS: list[Any] = [yaml.load(text, yaml.CSafeLoader) for text in code_blocks(PAGE, "yaml")]
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 NODE = """
 apiVersion: v1

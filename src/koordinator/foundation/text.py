@@ -19,12 +19,12 @@ def listed(names: Sequence[str], most: int) -> str:
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
-def number_of(count: int, noun: str) -> str:
+def pluralized(count: int, noun: str) -> str:
     """Return a number with a noun: ``1 pod``, ``2 pods``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def number_of_named(names: Sequence[str], noun: str, most: int) -> str:
+def pluralized_names(names: Sequence[str], noun: str, most: int) -> str:
     """Return the number of names with a noun, and the first names: ``4 pods (a, b, c, …)``."""
     more = ", …" if len(names) > most else ""
-    return f"{number_of(len(names), noun)} ({', '.join(names[:most])}{more})"
+    return f"{pluralized(len(names), noun)} ({', '.join(names[:most])}{more})"

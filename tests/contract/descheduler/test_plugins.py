@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.worlds import START_S, gpu_pod, metric, near, node, pod, spread, used
+from tests.worlds import START_S, gpu_pod, metric, near, node, pod, spread, used, with_status
 
-from koordinator.api.codec import decode
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod, PodStatus
+from koordinator.api.pod import Pod
 from koordinator.descheduler.configuration import DeschedulerPluginArgs
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
@@ -72,10 +71,6 @@ def _owned(name: str, on: str, cpu: Any = 1, memory: str = "1Gi", **more: Any) -
     return replace(made, metadata=replace(made.metadata, creation_timestamp=created))
 
 
-def _with_status(one: Pod, **status: Any) -> Pod:
-    return replace(one, status=decode({"phase": "Running", **status}, PodStatus))
-
-
 def cluster() -> Sequence[KubeObject]:
     """Return a cluster in which much is wrong: each plugin finds something."""
     ssd = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
@@ -91,8 +86,8 @@ def cluster() -> Sequence[KubeObject]:
         node("n2", 10, zone="b", labels={"tier": "bronze", "disk": "ssd"}),
         node("n3", 10, zone="b"),
         *web,
-        _with_status(_owned("failed", "n1"), phase="Failed"),
-        _with_status(_owned("restless", "n2", "100m"), containerStatuses=restarts),
+        with_status(_owned("failed", "n1"), phase="Failed"),
+        with_status(_owned("restless", "n2", "100m"), containerStatuses=restarts),
         _owned("misplaced", "n1", "100m", affinity=misplaced),
         *(_owned(f"db{i}", "n2", 2, labels={"app": "db"}, affinity=apart) for i in (1, 2)),
         _owned("lonely", "n3", "100m"),

@@ -5,7 +5,6 @@ scheduler places jobs on them, and the agent suppresses the jobs when the server
 raises the server's quota, and evicts a job with too little CPU.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +36,7 @@ from tests.e2e.real_node.colocation import (
 from tests.e2e.real_node.node import CGROUPS, Manifest, pod
 from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.waiting import eventually
+from tests.markdown import code_blocks
 
 if not (CGROUPS / "cpuset").is_dir():
     pytest.skip("the files of cgroup v1 are read here", allow_module_level=True)
@@ -86,7 +86,7 @@ def neighbour() -> Manifest:
 def configured_on_the_page() -> object:
     """Return the chart values on the page."""
     page = Path(__file__).parents[3] / "docs/how-to/see-colocation-on-a-node.md"
-    (block,) = re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    (block,) = code_blocks(page.read_text("utf-8"), "yaml")
     return yaml.safe_load(block)["manager"]["config"]
 
 

@@ -6,7 +6,6 @@ a folder that looks like sysfs, and Multus is a CNI plugin that asks as Multus d
 
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from tests.e2e.real_node.colocation import configure
 from tests.e2e.real_node.node import Manifest, pod
 from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.waiting import eventually
+from tests.markdown import code_blocks
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/how-to/attach-rdma-to-gpus.md").read_text("utf-8")
@@ -45,7 +45,7 @@ BUSES = {"pci0000:00": "0000:01", "pci0000:80": "0000:81"}
 
 def documents() -> Iterator[Manifest]:
     """Yield the manifests of the page."""
-    for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL):
+    for block in code_blocks(PAGE, "yaml"):
         document = yaml.safe_load(block)
         if "kind" in document:
             yield document

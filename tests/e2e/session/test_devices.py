@@ -14,6 +14,7 @@ from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.session.manifests import Manifest, node
 from tests.e2e.session.user import User
 from tests.e2e.waiting import eventually
+from tests.fuzz.rules import cpu_numbers
 from tests.keywords import as_keywords
 
 GPU, RDMA = "koordinator.sh/gpu", "koordinator.sh/rdma"
@@ -137,14 +138,6 @@ def annotation_of(user: User, pod: str, key: str) -> Any:
     return json.loads(user.get("pods", pod)["metadata"]["annotations"][key])
 
 
-def cpus_of(text: str) -> set[int]:
-    cpus: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        cpus |= set(range(int(first), int(last or first) + 1))
-    return cpus
-
-
 def assert_nothing_is_given_out_twice(user: User) -> None:
     """CPUs have one holder; of no card more than all of it is taken."""
     cpus: Counter[tuple[str, int]] = Counter()
@@ -152,7 +145,9 @@ def assert_nothing_is_given_out_twice(user: User) -> None:
     for each in user.get("pods"):
         on, name = each["spec"].get("nodeName"), each["metadata"]["name"]
         if on:
-            cpus.update((on, cpu) for cpu in cpus_of(annotation_of(user, name, STATUS)["cpuset"]))
+            cpus.update(
+                (on, cpu) for cpu in set(cpu_numbers(annotation_of(user, name, STATUS)["cpuset"]))
+            )
             for card in annotation_of(user, name, ALLOCATED)["gpu"]:
                 cards[on, card["minor"]] += int(card["resources"][f"{GPU}-core"])
     assert not [cpu for cpu, times in cpus.items() if times > 1]
@@ -172,7 +167,7 @@ def test_a_pod_gets_its_devices_and_cpus_from_one_numa_node(user: User) -> None:
     assert [card["minor"] for card in allocated["gpu"]] == [2, 3]
     assert [card["id"] for card in allocated["gpu"]] == ["gpu-2", "gpu-3"]
     assert [nic["minor"] for nic in allocated["rdma"]] == [1]
-    assert cpus_of(status["cpuset"]) <= set(range(8, 16))
+    assert set(cpu_numbers(status["cpuset"])) <= set(range(8, 16))
     assert [part["node"] for part in status["numaNodeResources"]] == [1]
     assert_nothing_is_given_out_twice(user)
 

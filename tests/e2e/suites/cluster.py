@@ -176,6 +176,15 @@ class SuiteCluster:
         assert "nodeName" not in self.get("Pod", name)["spec"]
         return why
 
+    def message_of(self, name: str) -> str:
+        """Return the message of a pod's condition PodScheduled; empty without one."""
+        conditions = self.get("Pod", name)["status"].get("conditions", ())
+        return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
+
+    def bound_pods(self) -> set[str]:
+        """Return the names of the pods that have a node."""
+        return {p["metadata"]["name"] for p in self.all("Pod") if p["spec"].get("nodeName")}
+
     def is_going(self, name: str) -> bool:
         """Whether a pod is deleted, or being deleted."""
         pod = self.get("Pod", name)

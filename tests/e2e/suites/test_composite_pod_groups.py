@@ -65,15 +65,6 @@ def member(cluster: SuiteCluster, group: str, number: int, cpu: str = "1") -> Ma
     return cluster.pod(f"{group}-{number}", {"cpu": cpu}, schedulingGroup=name)
 
 
-def message(cluster: SuiteCluster, name: str) -> str:
-    conditions = cluster.get("Pod", name)["status"].get("conditions", ())
-    return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
-
-
-def bound(cluster: SuiteCluster) -> set[str]:
-    return {p["metadata"]["name"] for p in cluster.all("Pod") if p["spec"].get("nodeName")}
-
-
 @PROFILES
 def test_a_tree_waits_for_its_objects_its_members_and_room(
     cluster: SuiteCluster, profile: str
@@ -85,19 +76,19 @@ def test_a_tree_waits_for_its_objects_its_members_and_room(
     cluster.create(member(cluster, "a", 0))
     job = f"CompositePodGroup {cluster.namespace}/job"
     missing = f"{job} of scheduling.k8s.io does not exist"
-    eventually(lambda: message(cluster, "a-0") == missing, SOON_S)
+    eventually(lambda: cluster.message_of("a-0") == missing, SOON_S)
 
     make_composite(cluster, "job", 2)
-    eventually(lambda: message(cluster, "a-0").startswith(f"{job} needs 2 groups"), SOON_S)
+    eventually(lambda: cluster.message_of("a-0").startswith(f"{job} needs 2 groups"), SOON_S)
     make_group(cluster, "b", 2, "job")
     cluster.create(member(cluster, "b", 0), member(cluster, "b", 1))
     shortage = "minCount (2) cannot be satisfied: 1 scheduled, 0 remaining"
     eventually(lambda: shortage in condition(cluster, "a")[2], SOON_S)
     assert condition(cluster, "a")[:2] == ("False", "Unschedulable")
-    assert not bound(cluster)
+    assert not cluster.bound_pods()
 
     cluster.create(node("n1", "2"))
-    eventually(lambda: bound(cluster) == {"a-0", "b-0", "b-1"}, SOON_S)
+    eventually(lambda: cluster.bound_pods() == {"a-0", "b-0", "b-1"}, SOON_S)
     eventually(
         lambda: all(condition(cluster, name) == ("True", "Scheduled", "") for name in "ab"), SOON_S
     )
@@ -124,6 +115,6 @@ def test_one_of_two_replicas_starts_as_a_whole(cluster: SuiteCluster) -> None:
             make_group(cluster, name, 1, replica)
     pods = [member(cluster, f"{it}{name}", 0) for it in ("r0", "r1") for name in "ab"]
     cluster.create(*pods)
-    eventually(lambda: len(bound(cluster)) == 2, SOON_S)
+    eventually(lambda: len(cluster.bound_pods()) == 2, SOON_S)
     eventually(lambda: condition(cluster, "r0a")[0] != "" != condition(cluster, "r1b")[0], SOON_S)
-    assert {name[:2] for name in bound(cluster)} in ({"r0"}, {"r1"})
+    assert {name[:2] for name in cluster.bound_pods()} in ({"r0"}, {"r1"})

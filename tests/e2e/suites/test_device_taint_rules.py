@@ -60,11 +60,6 @@ def device_of(cluster: SuiteCluster, name: str) -> str:
     return "".join(result["device"] for result in results)
 
 
-def why(cluster: SuiteCluster, name: str) -> str:
-    conditions = cluster.get("Pod", name)["status"].get("conditions", ())
-    return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
-
-
 def test_device_tainted_by_a_rule_is_not_allocated(cluster: SuiteCluster) -> None:
     """The taint ends with the rule; a rule with the effect None has no influence.
 
@@ -78,7 +73,7 @@ def test_device_tainted_by_a_rule_is_not_allocated(cluster: SuiteCluster) -> Non
     assert eventually(lambda: device_of(cluster, "a")) == "gpu-1"
 
     cluster.create(claiming(cluster, "b"))
-    eventually(lambda: "cannot allocate all claims" in why(cluster, "b"))
+    eventually(lambda: "cannot allocate all claims" in cluster.message_of("b"))
     cluster.delete("DeviceTaintRule", "one")
     assert eventually(lambda: device_of(cluster, "b")) == "gpu-0"
     eventually(lambda: cluster.get("Pod", "b")["spec"].get("nodeName") == "n1")
@@ -91,7 +86,7 @@ def test_a_rule_counts_from_the_moment_it_is_there(cluster: SuiteCluster) -> Non
     assert eventually(lambda: device_of(cluster, "a")) == "gpu-0"
     cluster.create(rule("all", "NoExecute", pool="n1"))
     cluster.create(claiming(cluster, "b"))
-    eventually(lambda: "cannot allocate all claims" in why(cluster, "b"))
+    eventually(lambda: "cannot allocate all claims" in cluster.message_of("b"))
     assert device_of(cluster, "a") == "gpu-0"
     cluster.patch("DeviceTaintRule", "all", {"spec": {"deviceSelector": {"pool": "another"}}})
     assert eventually(lambda: device_of(cluster, "b")) == "gpu-1"

@@ -12,6 +12,7 @@ import pytest
 from tests.e2e.session.test_devices import GPU, report, topology
 from tests.e2e.suites.cluster import DEVICES, STATUS, Manifest, SuiteCluster, node, priority_class
 from tests.e2e.waiting import eventually
+from tests.fuzz.rules import cpu_numbers
 
 OWNER: dict[str, Any] = {"labels": {"owner": "true"}}
 POLICY = "node.koordinator.sh/numa-topology-policy"
@@ -201,15 +202,6 @@ def test_gpus_are_preempted(koord: SuiteCluster, *, reserved: bool) -> None:
 # -- CPUs ------------------------------------------------------------------------------------
 
 
-def cpus_of(status: Any) -> set[int]:
-    """Return the CPUs of a set such as 0-2,5."""
-    cpus: set[int] = set()
-    for part in status["cpuset"].split(","):
-        first, _, last = part.partition("-")
-        cpus |= set(range(int(first), int(last or first) + 1))
-    return cpus
-
-
 def lsr(cpu: int, memory: str = "100Mi") -> dict[str, str]:
     return {"cpu": str(cpu), "memory": memory}
 
@@ -220,7 +212,7 @@ def reserve_cpus(koord: SuiteCluster, cpu: int, **spec: Any) -> set[int]:
     more = {"priority": 9999}
     koord.reserve("cpus", {"cpu": str(cpu)}, template=template, pod=more, **spec)
     status: Any = eventually(lambda: koord.annotation("cpus", STATUS, "Reservation"))
-    return cpus_of(status)
+    return set(cpu_numbers(status["cpuset"]))
 
 
 @pytest.fixture
@@ -237,7 +229,7 @@ def test_cpus_are_bound(numa: SuiteCluster) -> None:
     """Source: N, bind with SpreadByPCPUs: two CPUs, of two cores."""
     numa.run("p", lsr(2, "1Gi"), **LSR)
 
-    cpus = cpus_of(numa.annotation("p", STATUS))
+    cpus = set(cpu_numbers(numa.annotation("p", STATUS)["cpuset"]))
     assert len(cpus) == len({cpu // 2 for cpu in cpus}) == 2
 
 
@@ -248,7 +240,7 @@ def test_cpus_of_a_reservation(numa: SuiteCluster) -> None:
     numa.run("p", lsr(4), **OWNS)
 
     assert numa.reservation_of("p") == "cpus"
-    assert cpus_of(numa.annotation("p", STATUS)) == reserved
+    assert set(cpu_numbers(numa.annotation("p", STATUS)["cpuset"])) == reserved
 
 
 def test_cpus_of_a_reservation_and_the_node(numa: SuiteCluster) -> None:
@@ -258,7 +250,7 @@ def test_cpus_of_a_reservation_and_the_node(numa: SuiteCluster) -> None:
     numa.run("p", lsr(4), **OWNS)
 
     assert numa.reservation_of("p") == "cpus"
-    cpus = cpus_of(numa.annotation("p", STATUS))
+    cpus = set(cpu_numbers(numa.annotation("p", STATUS)["cpuset"]))
     assert reserved < cpus
     assert len(cpus) == 4
 
@@ -271,7 +263,9 @@ def test_cpus_of_a_reservation_for_many(numa: SuiteCluster) -> None:
         numa.run(name, lsr(2), **OWNS)
 
     assert [numa.reservation_of(name) for name in ("p0", "p1")] == ["cpus"] * 2
-    first, second = (cpus_of(numa.annotation(name, STATUS)) for name in ("p0", "p1"))
+    first, second = (
+        set(cpu_numbers(numa.annotation(name, STATUS)["cpuset"])) for name in ("p0", "p1")
+    )
     assert first | second == reserved
     assert not first & second
 

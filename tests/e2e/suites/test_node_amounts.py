@@ -73,7 +73,7 @@ def test_cpus_of_a_claim_are_in_use(cluster: SuiteCluster, profile: str) -> None
     ]
     assert "Insufficient cpu" in cluster.fail("plain", {"cpu": "4"})
     claiming(cluster, "second")
-    eventually(lambda: "Insufficient cpu" in _why(cluster, "second"), SOON_S)
+    eventually(lambda: "Insufficient cpu" in cluster.message_of("second"), SOON_S)
     assert stated(cluster, "second") is None
 
     cluster.delete("Pod", "first")
@@ -97,8 +97,3 @@ def test_overhead_of_a_device_is_stated_beside_its_claim(
             "overhead": [{"name": "memory", "perPod": "1Gi", "perContainer": "256Mi"}],
         }
     ]
-
-
-def _why(cluster: SuiteCluster, name: str) -> str:
-    conditions = cluster.get("Pod", name)["status"].get("conditions", ())
-    return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")

@@ -50,15 +50,6 @@ def member(cluster: SuiteCluster, name: str, cpu: str = "3", **spec: Any) -> Man
     return cluster.pod(name, {"cpu": cpu}, schedulingGroup={"podGroupName": "train"}, **spec)
 
 
-def message(cluster: SuiteCluster, name: str) -> str:
-    conditions = cluster.get("Pod", name)["status"].get("conditions", ())
-    return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
-
-
-def bound(cluster: SuiteCluster) -> set[str]:
-    return {p["metadata"]["name"] for p in cluster.all("Pod") if p["spec"].get("nodeName")}
-
-
 @PROFILES
 def test_a_gang_waits_for_its_group_its_members_and_room(
     cluster: SuiteCluster, profile: str
@@ -67,13 +58,13 @@ def test_a_gang_waits_for_its_group_its_members_and_room(
     cluster.scheduler_name = profile
     cluster.create(node("n0", "4"), member(cluster, "a"))
     missing = f"PodGroup {cluster.namespace}/train of scheduling.k8s.io does not exist"
-    eventually(lambda: message(cluster, "a") == missing, SOON_S)
+    eventually(lambda: cluster.message_of("a") == missing, SOON_S)
 
     make_group(cluster, 2)
-    eventually(lambda: "needs 2 members" in message(cluster, "a"), SOON_S)
+    eventually(lambda: "needs 2 members" in cluster.message_of("a"), SOON_S)
     cluster.create(member(cluster, "b"))
     eventually(lambda: condition(cluster)[:2] == ("False", "Unschedulable"), SOON_S)
-    assert not bound(cluster)
+    assert not cluster.bound_pods()
     if MINOR >= 37:
         text = (
             "pod group is unschedulable, 0/1 placements are available, first placement status: "
@@ -93,7 +84,7 @@ def test_a_gang_waits_for_its_group_its_members_and_room(
 
 
 def _messages(cluster: SuiteCluster) -> set[str]:
-    return {message(cluster, name) for name in "ab"}
+    return {cluster.message_of(name) for name in "ab"}
 
 
 @PROFILES
@@ -105,7 +96,7 @@ def test_pods_of_the_basic_policy_are_each_for_themselves(
     cluster.create(node("n0", "7"))
     make_group(cluster, 0)
     cluster.create(*(member(cluster, name) for name in "abc"))
-    eventually(lambda: len(bound(cluster)) == 2, SOON_S)
+    eventually(lambda: len(cluster.bound_pods()) == 2, SOON_S)
     eventually(lambda: condition(cluster) == ("True", "Scheduled", ""), SOON_S)
 
 
@@ -116,12 +107,12 @@ def test_gang_starts_after_its_minimum_is_lowered(cluster: SuiteCluster) -> None
     make_group(cluster, 3)
     cluster.create(*(member(cluster, name) for name in "abc"))
     eventually(lambda: condition(cluster)[0] == "False", SOON_S)
-    assert not bound(cluster)
+    assert not cluster.bound_pods()
 
     change = {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}}
     merge = "application/merge-patch+json"
     cluster.api.request("PATCH", path(cluster, "train"), change, content_type=merge)
-    eventually(lambda: len(bound(cluster)) == 2, SOON_S)
+    eventually(lambda: len(cluster.bound_pods()) == 2, SOON_S)
 
 
 @PROFILES

@@ -38,15 +38,6 @@ def member(cluster: SuiteCluster, name: str, of: str = "workers", replica: str =
     return cluster.pod(name, {"cpu": "1"}, workloadRef=ref)
 
 
-def bound(cluster: SuiteCluster) -> set[str]:
-    return {p["metadata"]["name"] for p in cluster.all("Pod") if p["spec"].get("nodeName")}
-
-
-def message(cluster: SuiteCluster, name: str) -> str:
-    conditions = cluster.get("Pod", name)["status"].get("conditions", ())
-    return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
-
-
 def test_server_accepts_the_workload(cluster: SuiteCluster) -> None:
     """Source: Workload API availability: create, look, change, delete."""
     stored = cluster.create(workload(workers=2, driver=0))
@@ -65,13 +56,13 @@ def test_a_gang_waits_for_its_workload_its_members_and_room(
     cluster.scheduler_name = profile
     cluster.create(node("n0", "2"), *(member(cluster, f"w{i}") for i in range(2)))
     missing = f"Workload {cluster.namespace}/job does not exist"
-    eventually(lambda: missing in {message(cluster, f"w{i}") for i in range(2)})
+    eventually(lambda: missing in {cluster.message_of(f"w{i}") for i in range(2)})
 
     cluster.create(workload(workers=3))
-    eventually(lambda: any("needs 3 members" in message(cluster, f"w{i}") for i in range(2)))
+    eventually(lambda: any("needs 3 members" in cluster.message_of(f"w{i}") for i in range(2)))
     cluster.create(member(cluster, "w2"))
-    eventually(lambda: any("Insufficient cpu" in message(cluster, f"w{i}") for i in range(3)))
-    assert not bound(cluster)
+    eventually(lambda: any("Insufficient cpu" in cluster.message_of(f"w{i}") for i in range(3)))
+    assert not cluster.bound_pods()
     cluster.run("other", {"cpu": "2"})  # no place is kept for who does not start
 
     cluster.create(node("n1", "4"))
@@ -84,9 +75,9 @@ def test_replicas_and_groups_are_gangs_of_their_own(cluster: SuiteCluster, profi
     cluster.scheduler_name = profile
     cluster.create(node("n0", "3"), workload(workers=2, driver=0))
     cluster.create(*(member(cluster, f"{key}{i}", replica=key) for i in range(2) for key in "ab"))
-    eventually(lambda: len(bound(cluster)) == 2)
-    assert len({name[0] for name in bound(cluster)}) == 1
+    eventually(lambda: len(cluster.bound_pods()) == 2)
+    assert len({name[0] for name in cluster.bound_pods()}) == 1
 
     cluster.create(*(member(cluster, f"d{i}", "driver") for i in range(2)))
-    eventually(lambda: len(bound(cluster)) == 3)
-    assert sum(name.startswith("d") for name in bound(cluster)) == 1
+    eventually(lambda: len(cluster.bound_pods()) == 3)
+    assert sum(name.startswith("d") for name in cluster.bound_pods()) == 1

@@ -22,6 +22,7 @@ from tests.e2e.session.manifests import node
 from tests.e2e.waiting import eventually
 from tests.e2e.yarn.real_yarn import Amounts, RealYarn
 from tests.e2e.yarn.test_yarn_operator import Machine
+from tests.markdown import code_blocks
 
 from koordinator.host.linux.sockets import SocketCopilot
 from koordinator.yarn.app import BAD_REFERENCE
@@ -39,11 +40,7 @@ COLOCATION = {
 
 def block(language: str, containing: str) -> str:
     """Return the block of the page in this language that has this text."""
-    blocks = [
-        text
-        for text in re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-        if containing in text
-    ]
+    blocks = [text for text in code_blocks(PAGE, language) if containing in text]
     assert len(blocks) == 1, containing
     return str(blocks[0])
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.controlplane.endpoint import free_port
 from tests.e2e.koordlet.agent_process import MachineOfFiles
 from tests.hostile.pipelining import encrypted, send_all, send_unread
-from tests.hostile.programs import Server, free_port
+from tests.hostile.programs import Server
 
 GIGABYTE = 1 << 30
 READ = 8 << 20  # a gigabyte of it is sent to the dashboard of a file

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import pytest
 import typer
 import yaml
+from tests.markdown import code_blocks
 from typer.testing import CliRunner
 
 from koordinator.cli.commands import COMMANDS
@@ -138,7 +139,7 @@ def test_the_how_to_declares_a_command_that_works() -> None:
     module = ModuleType("sweeper")
     sys.modules["sweeper"] = module
     try:
-        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        for block in code_blocks(page, "python"):
             exec(block, module.__dict__)  # noqa: S102 -- our own page
         app = typer.Typer()
         app.command()(module.sweeper)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from starlette.applications import Starlette
+from tests.markdown import code_blocks
 from tests.unit.cluster.kubernetes.scripted_server import ScriptedServer, reply
 from tests.unit.docs.console import ROOT, assert_shows, blocks
 from tests.unit.manager.admission.requests import lookup, pod, request
@@ -50,13 +51,13 @@ def checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def code(page: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    return code_blocks(page, "python")
 
 
 def test_types_function_and_memory_cluster_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     """The page shows the printed patch, and its function works without an API server."""
     types, functions, _, memory, _ = code(PROGRAMS)
-    (shown,) = re.findall(r"```text\n(.*?)```", PROGRAMS, re.DOTALL)
+    (shown,) = code_blocks(PROGRAMS, "text")
     names: dict[str, Any] = {}
     exec(types, names)  # noqa: S102 -- our own page
     assert capsys.readouterr().out == shown
@@ -108,15 +109,15 @@ def test_profile_of_the_page_changes_the_pod() -> None:
     manifests = (ROOT / "examples/profile.yaml").read_text("utf-8")
 
     assert_shows(block, "extend-the-webhooks")
-    assert re.findall(r"```yaml\n(.*?)```", WEBHOOKS, re.DOTALL)[0] in manifests
+    assert code_blocks(WEBHOOKS, "yaml")[0] in manifests
 
 
 @pytest.mark.slow
 def test_pod_without_a_required_label_is_rejected() -> None:
     """With the message of the page, while the gate is on."""
     (command,) = re.findall(r"`koord (manager --once --feature[^`]*)`", WEBHOOKS)
-    (shown,) = re.findall(r"```text\n(.*?)```", WEBHOOKS, re.DOTALL)
-    rules = re.findall(r"```yaml\n(.*?)```", WEBHOOKS, re.DOTALL)[1]
+    (shown,) = code_blocks(WEBHOOKS, "text")
+    rules = code_blocks(WEBHOOKS, "yaml")[1]
     done = CliRunner().invoke(app, command.split())
 
     assert rules in (ROOT / "examples/required-labels.yaml").read_text("utf-8")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.markdown import code_blocks
 from tests.unit.docs.console import ROOT, assert_shows, blocks, run
 
 from koordinator.foundation.quantity import Quantity
@@ -38,7 +39,7 @@ def test_manifests_of_the_page_are_those_of_the_examples(page: str) -> None:
         (ROOT / name).read_text("utf-8")
         for name in sorted(set(re.findall(r"examples/[\w-]+\.yaml", text)))
     )
-    shown = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    shown = code_blocks(text, "yaml")
 
     assert shown
     for manifest in shown:

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from tests.unit.scheduler.test_gangs import condition, config, placed
 from tests.unit.scheduler.test_scheduling_pod_groups import STOCK, member, pod_group
 from tests.unit.scheduler.test_topology_placements import RACK
-from tests.worlds import START_S, embedded, made, node, pod
+from tests.unit.scheduler.watches import run_until
+from tests.worlds import embedded, made, node, pod
 
 from koordinator.api.codec import to_manifest
 from koordinator.api.kube_version import KubeVersion
@@ -62,12 +63,6 @@ def world(*objects: KubeObject, profile: Any = STOCK, gates: FeatureGates = ON) 
     return one
 
 
-def later(one: Embedded, seconds: float = 20) -> None:
-    one.clock.advance_to(START_S + seconds)
-    one.run_to_fixed_point()
-    one.scheduler.validate()
-
-
 def group_condition(one: Embedded, name: str) -> tuple[str, str]:
     """Return status and message of the condition of a PodGroup."""
     stored = one.cluster.get(SchedulingPodGroup, name, "default")
@@ -117,7 +112,7 @@ def test_as_many_groups_start_as_fit_if_the_minimum_is_met(profile: Any) -> None
     assert group_condition(one, "c")[1].startswith(text)
     assert group_condition(one, "b") == ("True", "")
     one.load([node("m", 1)])
-    later(one)
+    run_until(one)
     assert len(placed(one)) == 6
 
 
@@ -221,12 +216,12 @@ def test_a_tree_preempts_for_all_of_its_groups_or_for_none(profile: Any) -> None
     tree = (composite("job", 2, **spec), leaf("a", 1, "job"), leaf("b", 1, "job"))
     pods = [one for name in "ab" for one in members(name, 1, cpu=2, priority=9)]
     one = world(node("n0", 2), node("n1", 2), *victims, *tree, *pods, profile=profile)
-    later(one)
+    run_until(one)
     assert set(placed(one)) == {"a0", "b0"}
 
     pods = [one for name in "ab" for one in members(name, 1, cpu=3, priority=9)]
     one = world(node("n0", 3), node("n1", 2), *victims, *tree, *pods, profile=profile)
-    later(one)
+    run_until(one)
     assert set(placed(one)) == {"v0", "v1"}
 
 
@@ -258,7 +253,7 @@ def test_the_highest_group_with_mode_all_is_preempted_as_a_whole(
     group = pod_group("vip", 1, priority=9)
     vip = member("vip0", "vip", cpu=3, priority=9)
     one = world(*nodes, *tree, *running, group, vip)
-    later(one)
+    run_until(one)
 
     assert set(placed(one)) == left | {"vip0"}
 
@@ -337,7 +332,7 @@ def test_members_of_a_sibling_do_not_stay_when_a_group_is_in_two_racks() -> None
         *members("a", 1),
     )
     one.load([pod("first", 3), pod("second", 3)])
-    later(one)
+    run_until(one)
 
     assert {"first", "second"} <= placed(one).keys()
     assert not {"a0", "b2"} & placed(one).keys()

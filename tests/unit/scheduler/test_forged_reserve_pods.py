@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.reservations import config, reservation, uid
+from tests.unit.scheduler.watches import nodes_of_pods
 from tests.worlds import embedded, node, pod
 
 from koordinator.api.pod import Pod
@@ -36,10 +37,6 @@ def settled(annotations: dict[str, str], on: str) -> Embedded:
     return one
 
 
-def places(one: Embedded) -> dict[str, str]:
-    return {p.metadata.name: p.spec.node_name for p in one.cluster.list(Pod).items}
-
-
 @pytest.mark.slow
 @settings(max_examples=examples(25))
 @given(FORGED, st.sampled_from(["", "n1"]))
@@ -47,7 +44,7 @@ def test_internal_annotations_do_not_count_on_pods(annotations: dict[str, str], 
     """Pods get the same nodes as without them, and the reservation keeps its users."""
     forged, plain = settled(annotations, on), settled({}, on)
 
-    assert places(forged) == places(plain)
+    assert nodes_of_pods(forged) == nodes_of_pods(plain)
     users = [
         [user.name for user in one.cluster.get(Reservation, "r").status.current_owners]
         for one in (forged, plain)
@@ -67,7 +64,7 @@ def test_pod_named_like_a_reservation_uid_does_not_affect_it(on: str) -> None:
     one.load([pod("large", 4), pod("second", 4)])
     one.run_to_fixed_point()
 
-    assert places(one) == {"large": "n1", "second": ""}
+    assert nodes_of_pods(one) == {"large": "n1", "second": ""}
     one.scheduler.validate()
 
 

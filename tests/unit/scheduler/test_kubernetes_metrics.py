@@ -13,8 +13,9 @@ from tests.unit.scheduler.plugins.test_dynamic_resources import (
 )
 from tests.unit.scheduler.plugins.test_extended_resources import gpu_class, requesting
 from tests.unit.scheduler.test_gangs import config
-from tests.unit.scheduler.test_scheduling_pod_groups import later, member, pod_group
+from tests.unit.scheduler.test_scheduling_pod_groups import member, pod_group
 from tests.unit.scheduler.test_topology_placements import RACK, rack
+from tests.unit.scheduler.watches import run_until
 from tests.worlds import START_S, budget, configuration, node, pod
 
 from koordinator.api.dynamic_resources import ResourceClaim
@@ -83,7 +84,7 @@ def test_attempts_of_a_pod_group_that_preempts_are_counted(
     group = pod_group(least=2, priority=9)
     objects = (node("n", cpu=4), low, group, *high)
     one = Measured(*objects, gates="GenericWorkload=true", profile=profile)
-    later(one.cluster, 60)
+    run_until(one.cluster, 60)
 
     for result in ("waiting_on_preemption", "scheduled"):
         labels = {"result": result, **PROFILE}
@@ -119,7 +120,7 @@ def test_pod_group_is_one_entity_of_the_queue() -> None:
     assert entities("unschedulable", "ScheduleAttemptFailure") == [1, 1]
 
     one.cluster.load([node("more", cpu=3)])
-    later(one.cluster, 60)
+    run_until(one.cluster, 60)
     assert entities("unschedulable") == [1, 0]
     assert entities("active", "RoomUpdate") == [None, 1]
     assert entities("unschedulable", "ScheduleAttemptFailure") == [2, 1]
@@ -144,7 +145,7 @@ def test_groups_that_go_as_a_whole_are_counted_as_disruptions() -> None:
         *high,
         gates="GenericWorkload=true",
     )
-    later(one.cluster, 60)
+    run_until(one.cluster, 60)
 
     by = {"preemptor": "podgroup"}
     assert one.value("scheduler_preemption_workload_disruptions_sum", **by) == 1

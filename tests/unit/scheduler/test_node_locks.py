@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.scheduler.watches import nodes_of_pods
 from tests.worlds import START_S, configuration, device, node, pod
 
 from koordinator.api.device import Device
@@ -43,16 +44,12 @@ def scheduled(*objects: KubeObject, gates: set[str]) -> Embedded:
     return one
 
 
-def places(one: Embedded) -> dict[str, str]:
-    return {each.metadata.name: each.spec.node_name for each in one.cluster.list(Pod).items}
-
-
 def test_second_pod_waits_for_the_device_plugin() -> None:
     """The lock has time and pod; removing it admits the next pod."""
     first, second = pod("a", requests=PART), pod("b", requests=PART)
     one = scheduled(locked_node(""), cards(), first, second, gates={"DevicePluginAdaption"})
 
-    assert places(one) == {"a": "n", "b": ""}
+    assert nodes_of_pods(one) == {"a": "n", "b": ""}
     lock = one.cluster.get(Node, "n").metadata.annotations[LOCK]
     assert lock == "2023-11-14T22:13:20Z,default,a"
     (condition,) = one.cluster.get(Pod, "b", "default").status.conditions
@@ -61,7 +58,7 @@ def test_second_pod_waits_for_the_device_plugin() -> None:
     one.cluster.patch(Node, "n", "", {"metadata": {"annotations": {LOCK: None}}})
     one.clock.advance_to(START_S + 60)
     one.scheduler.step()
-    assert places(one) == {"a": "n", "b": "n"}
+    assert nodes_of_pods(one) == {"a": "n", "b": "n"}
     one.state.validate()
 
 
@@ -86,7 +83,7 @@ def test_locks_that_reject_a_pod(text: str, goes: bool) -> None:
         gates={"DevicePluginAdaption"},
     )
 
-    assert places(one)["a"] == ("n" if goes else "")
+    assert nodes_of_pods(one)["a"] == ("n" if goes else "")
     one.state.validate()
 
 
@@ -94,7 +91,7 @@ def test_no_lock_without_the_gate() -> None:
     """No vendor annotations are written."""
     one = scheduled(locked_node(""), cards(), pod("a", requests=PART), gates=set())
 
-    assert places(one) == {"a": "n"}
+    assert nodes_of_pods(one) == {"a": "n"}
     assert LOCK not in one.cluster.get(Node, "n").metadata.annotations
     assert (
         "CAMBRICON_DSMLU_PROFILE" not in one.cluster.get(Pod, "a", "default").metadata.annotations

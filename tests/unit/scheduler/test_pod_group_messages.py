@@ -7,11 +7,11 @@ from tests.unit.scheduler.test_gangs import condition, config, placed
 from tests.unit.scheduler.test_scheduling_pod_groups import (
     EITHER,
     RELEASES,
-    later,
     member,
     pod_group,
     world,
 )
+from tests.unit.scheduler.watches import run_until
 from tests.worlds import embedded, node, pod
 
 from koordinator.api.codec import decode, to_manifest
@@ -124,7 +124,7 @@ def test_condition_of_a_scheduled_group_stays_true(
     assert condition_of_group(one, kind)[1:] == ("True", "Scheduled", "")
 
     one.load([member("c", cpu=3)])
-    later(one)
+    run_until(one)
     assert len(placed(one)) == 2
     assert condition_of_group(one, kind)[1:] == ("True", "Scheduled", "")
 
@@ -147,7 +147,7 @@ def test_condition_turns_true_after_a_failure(
     assert condition_of_group(one)[1] == "False"
 
     one.load([node("m", 4)])
-    later(one)
+    run_until(one)
     assert len(placed(one)) == 2
     assert condition_of_group(one)[1:] == ("True", "Scheduled", "")
 
@@ -165,7 +165,7 @@ def test_members_of_other_priority_than_their_group_are_not_placed() -> None:
     assert condition_of_group(one)[1:] == ("False", "SchedulerError", text)
 
     one.cluster.overwrite(pod_group(least=2, priority=5))
-    later(one, 100)
+    run_until(one, 100)
     assert len(placed(one)) == 2
 
 
@@ -198,7 +198,7 @@ def test_message_has_the_number_of_victims() -> None:
             f"minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, {prefix}",
         ),
     }
-    later(one, 60)
+    run_until(one, 60)
     assert {name: placed(one).get(name) is not None for name in "ab"} == dict.fromkeys("ab", True)
 
 
@@ -232,7 +232,7 @@ def test_own_status_update_does_not_requeue_the_gang() -> None:
     manifest = to_manifest(stored)
     manifest["metadata"]["labels"] = {"seen": "yes"}
     one.cluster.overwrite(decode(manifest, SchedulingPodGroup))
-    later(one, 5)
+    run_until(one, 5)
 
     assert [one.cluster.get(Pod, name, "default") for name in "ab"] == before
 
@@ -251,7 +251,7 @@ def test_group_is_a_victim_by_its_disruption_mode(
     members = [member(name, cpu=3, on=on, priority=1) for name, on in (("a", "n"), ("b", "m"))]
     nodes = [node("n", 4), node("m", 4)]
     one = world(*nodes, group, *members, pod("high", 3, priority=9), profile=profile)
-    later(one, 60)
+    run_until(one, 60)
 
     assert "high" in placed(one)
     assert len({"a", "b"} - placed(one).keys()) == victims

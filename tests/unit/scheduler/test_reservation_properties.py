@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.reservations import affinity, config, reservation
+from tests.unit.scheduler.watches import delete_now
 from tests.worlds import embedded, node, pod, world
 
 from koordinator.api.annotations.reservation import ALLOCATED
@@ -90,21 +91,16 @@ def test_reservations_are_charged_and_released(
         for kind in (Pod, Reservation):
             names = [obj.metadata.name for obj in one.cluster.list(kind).items]
             for name in data.draw(st.sets(st.sampled_from(names), max_size=3)) if names else ():
-                remove(one, kind, name)
+                delete_now(one, kind, name)
         one.clock.advance_to(one.clock.now_s() + data.draw(st.sampled_from((0, 100, 2000))))
         settle(one)
         check(one)
     for obj in (*one.cluster.list(Pod).items, *one.cluster.list(Reservation).items):
-        remove(one, type(obj), obj.metadata.name)
+        delete_now(one, type(obj), obj.metadata.name)
     settle(one)
 
     assert not one.state.nodes.requested.any()
     assert not one.state.nodes.nonzero.any()
-
-
-def remove(one: Embedded, kind: type[KubeObject], name: str) -> None:
-    namespace = "default" if kind.NAMESPACED else ""
-    one.cluster.delete(kind, name, namespace, grace_period_s=0 if kind is Pod else None)
 
 
 def settle(one: Embedded) -> None:

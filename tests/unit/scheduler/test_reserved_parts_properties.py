@@ -6,8 +6,9 @@ from collections import Counter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.equipped_nodes import ALLOCATED, STATUS, machine_pods, machines
+from tests.equipped_nodes import STATUS, machine_pods, machines
 from tests.examples import examples
+from tests.fuzz.rules import device_parts
 from tests.reservations import config, reservation
 from tests.unit.scheduler.test_allocation_properties import (
     bound,
@@ -15,6 +16,7 @@ from tests.unit.scheduler.test_allocation_properties import (
     check_devices,
     pod_allocation,
 )
+from tests.unit.scheduler.watches import delete_now
 from tests.worlds import embedded, renamed
 
 from koordinator.api.annotations.reservation import ALLOCATED as USED
@@ -24,7 +26,6 @@ from koordinator.api.node import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.foundation.cpu_list import parse_cpu_list
-from koordinator.foundation.quantity import Quantity
 from koordinator.simulator import Embedded
 
 quickly = settings(
@@ -82,11 +83,11 @@ def test_reserved_parts_are_allocated_once_and_to_owners(
         for kind in (Pod, Reservation):
             names = [obj.metadata.name for obj in one.cluster.list(kind).items]
             for name in data.draw(st.sets(st.sampled_from(names), max_size=2)) if names else ():
-                remove(one, kind, name)
+                delete_now(one, kind, name)
         one.run_to_fixed_point()
         check(one)
     for obj in (*one.cluster.list(Pod).items, *one.cluster.list(Reservation).items):
-        remove(one, type(obj), obj.metadata.name)
+        delete_now(one, type(obj), obj.metadata.name)
     one.run_to_fixed_point()
 
     assert pod_allocation(one.state) == {}
@@ -94,11 +95,6 @@ def test_reserved_parts_are_allocated_once_and_to_owners(
         assert not columns.used.any()
         assert not columns.holders.any()
     assert not one.state.nodes.numa.arrays.used.any()
-
-
-def remove(one: Embedded, kind: type[KubeObject], name: str) -> None:
-    namespace = "default" if kind.NAMESPACED else ""
-    one.cluster.delete(kind, name, namespace, grace_period_s=0 if kind is Pod else None)
 
 
 def check(one: Embedded) -> None:
@@ -118,29 +114,19 @@ def uses(pod: Pod) -> str:
     return used.uid if used else ""
 
 
-def amounts(meta_annotations: dict[str, str]) -> Counter[tuple[str, int, str]]:
-    """Return the amounts of an annotation by type, minor and resource."""
-    counts: Counter[tuple[str, int, str]] = Counter()
-    for kind, entries in json.loads(meta_annotations.get(ALLOCATED, "{}")).items():
-        for entry in entries:
-            for name, amount in entry["resources"].items():
-                counts[kind, entry["minor"], name] += Quantity.parse(amount).value()
-    return counts
-
-
 def check_devices_are_reserved(
     device: Device | None, pods: list[Pod], available: list[Reservation]
 ) -> None:
     """Check that all pods fit together with the unused devices of reservations."""
     total: Counter[tuple[str, int, str]] = Counter()
     for pod in pods:
-        total.update(amounts(pod.metadata.annotations))
+        total.update(device_parts(pod.metadata))
     for one in available:
         users: Counter[tuple[str, int, str]] = Counter()
         for pod in pods:
             if uses(pod) == one.metadata.uid:
-                users.update(amounts(pod.metadata.annotations))
-        for key, amount in amounts(one.metadata.annotations).items():
+                users.update(device_parts(pod.metadata))
+        for key, amount in device_parts(one.metadata).items():
             total[key] += max(amount - users[key], 0)
     there = {(info.type, info.minor): info for info in device.spec.devices} if device else {}
     for (kind, minor, name), amount in total.items():

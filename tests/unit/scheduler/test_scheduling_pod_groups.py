@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 from tests.unit.scheduler.test_gangs import condition, config, placed
-from tests.worlds import START_S, configuration, embedded, made, node, pod
+from tests.unit.scheduler.watches import run_until
+from tests.worlds import configuration, embedded, made, node, pod
 
 from koordinator.api.codec import decode, to_manifest
 from koordinator.api.kube_version import KubeVersion
@@ -70,12 +71,6 @@ def world(
     return one
 
 
-def later(one: Embedded, seconds: float = 20) -> None:
-    one.clock.advance_to(START_S + seconds)
-    one.run_to_fixed_point()
-    one.scheduler.validate()
-
-
 @EITHER
 @RELEASES
 def test_a_gang_starts_as_a_whole_or_not_at_all(
@@ -125,7 +120,7 @@ def test_smaller_minimum_starts_a_waiting_gang(profile: KubeSchedulerConfigurati
     assert not placed(one)
 
     one.cluster.overwrite(pod_group(least=2))
-    later(one)
+    run_until(one)
     assert len(placed(one)) == 2
 
 

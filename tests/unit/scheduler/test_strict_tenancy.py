@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.examples import examples
 from tests.reservations import config, reservation, uid
+from tests.unit.scheduler.watches import nodes_of_pods
 from tests.worlds import START_S, made, node, pod
 
 from koordinator.api.annotations.reservation import ALLOCATED, ReservationAllocated
@@ -36,7 +37,7 @@ def place(*objects: KubeObject, gates: FeatureGates = STRICT) -> dict[str, str]:
     one = Embedded(config(), now_s=START_S, gates=gates)
     one.load([namespace("bank"), node("n1", cpu=4), of_bank("hold", on="n1"), *objects])
     one.run_to_fixed_point()
-    return places(one)
+    return nodes_of_pods(one)
 
 
 def of_bank(name: str, **more: Any) -> Reservation:
@@ -44,10 +45,6 @@ def of_bank(name: str, **more: Any) -> Reservation:
     made = reservation(name, 4, policy="Restricted", **more)
     template = replace(made.spec.template, metadata=ObjectMeta(namespace="bank"))
     return replace(made, spec=replace(made.spec, template=template))
-
-
-def places(one: Embedded) -> dict[str, str]:
-    return {p.metadata.name: p.spec.node_name for p in one.cluster.list(Pod).items}
 
 
 def users(one: Embedded) -> list[str]:
@@ -103,7 +100,7 @@ def test_forged_user_takes_nothing_from_the_reservation(labels: dict[str, str], 
     one.load([pod("bank", cpu=4, namespace="bank", labels=WEB)])
     one.run_to_fixed_point()
 
-    assert places(one) == {"evil": "n1", "other": "", "bank": "n1"}
+    assert nodes_of_pods(one) == {"evil": "n1", "other": "", "bank": "n1"}
     assert users(one) == ["bank"]
     one.scheduler.validate()
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from tests.unit.scheduler.test_gangs import condition, config, placed
 from tests.unit.scheduler.test_pod_group_messages import condition_of_group
-from tests.unit.scheduler.test_scheduling_pod_groups import PROFILES, later, member, pod_group
+from tests.unit.scheduler.test_scheduling_pod_groups import PROFILES, member, pod_group
+from tests.unit.scheduler.watches import run_until
 from tests.worlds import START_S, configuration, embedded, node, pod
 
 from koordinator.api.kube_version import KubeVersion
@@ -128,7 +129,7 @@ def test_change_of_any_rack_requeues_the_group(
 
     for name in (each.metadata.name for each in nodes if each.metadata.name.startswith("r2")):
         one.cluster.patch(Node, name, "", change)
-    later(one)
+    run_until(one)
 
     assert len(placed(one)) == 2
 
@@ -140,7 +141,7 @@ def test_late_members_join_the_rack_of_the_others(
     """Another rack has more capacity."""
     one = world(*rack("r1", 2), group(2), *members(2), profile=profile)
     one.load([*rack("r2", 3), member("m9", cpu=1)])
-    later(one)
+    run_until(one)
 
     assert racks(one) == ["r1"] * 3
 
@@ -175,7 +176,7 @@ def test_rack_with_the_fewest_victims_is_preempted(profile: KubeSchedulerConfigu
     ]
     high = [member(f"m{at}", cpu=2, priority=9) for at in range(2)]
     one = world(*rack("r1", 1), *rack("r2", 1), *low, group(2, priority=9), *high, profile=profile)
-    later(one, 60)
+    run_until(one, 60)
 
     assert racks(one) == ["r2", "r2"]
     assert {"a0", "a1"} <= placed(one).keys()
@@ -187,7 +188,7 @@ def test_new_node_in_a_rack_requeues_the_group() -> None:
     assert not placed(one)
 
     one.load([node("r1x", 4, labels={RACK: "r1"})])
-    later(one)
+    run_until(one)
     assert racks(one) == ["r1", "r1"]
 
 
@@ -235,9 +236,9 @@ def test_without_a_plugin_at_its_own_point_a_group_preempts_no_pod() -> None:
     objects = (*rack("r1", 1), *low, group(2, priority=9), *high)
     off = {"disabled": [{"name": "*"}]}
     one = world(*objects, profile=with_points(podGroupPostFilter=off))
-    later(one, 60)
+    run_until(one, 60)
     other = world(*objects)
-    later(other, 60)
+    run_until(other, 60)
 
     assert set(placed(one)) == {"a"}
     assert racks(other) == ["r1", "r1"]

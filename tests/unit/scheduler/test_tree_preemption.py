@@ -13,7 +13,6 @@ from tests.unit.scheduler.test_composite_pod_groups import (
     EITHER,
     composite,
     group_condition,
-    later,
     leaf,
     members,
     world,
@@ -21,7 +20,7 @@ from tests.unit.scheduler.test_composite_pod_groups import (
 from tests.unit.scheduler.test_gangs import placed
 from tests.unit.scheduler.test_scheduling_pod_groups import member, pod_group
 from tests.unit.scheduler.test_topology_placements import RACK
-from tests.unit.scheduler.watches import events
+from tests.unit.scheduler.watches import events, run_until
 from tests.worlds import budget, node, pod
 
 from koordinator.api.meta import KubeObject
@@ -60,7 +59,7 @@ def test_each_group_gets_a_rack_of_its_own(profile: Any) -> None:
     nodes = [*rack("x", 2, 2), *rack("y", 2, 2), *rack("z", 2)]
     running = [low("v0", "y0"), low("v1", "y1"), low("v2", "z0")]
     one = world(*nodes, *running, *tree(2, "a", "b"), *pods_of("a", "b"), profile=profile)
-    later(one)
+    run_until(one)
 
     assert racks_of(one, "a") | racks_of(one, "b") == {"x", "y"}
     assert [len(racks_of(one, name)) for name in "ab"] == [1, 1]
@@ -74,7 +73,7 @@ def test_no_eviction_for_a_tree_that_fits_no_racks(profile: Any) -> None:
     nodes = [*rack("x", 2), *rack("y", 2), *rack("z", 2), *rack("w", 2)]
     running = [low(f"v{at}", f"{name}0") for at, name in enumerate("xyzw")]
     one = world(*nodes, *running, *tree(2, "a", "b"), *pods_of("a", "b"), profile=profile)
-    later(one)
+    run_until(one)
 
     assert set(placed(one)) == {"v0", "v1", "v2", "v3"}
 
@@ -90,7 +89,7 @@ def test_as_few_as_possible_go() -> None:
     ]
     objects = [*nodes, *running, budget("b", 0, app="kept"), *tree(1, "a")]
     one = world(*objects, *pods_of("a"))
-    later(one)
+    run_until(one)
 
     assert set(placed(one)) == {"v0", "kept", "a0", "a1"}
 
@@ -110,7 +109,7 @@ def test_members_that_depend_on_other_nodes_may_be_too_many(
     more: dict[str, Any] = {"topologySpreadConstraints": [spread]} if depends else {}
     running = [low(f"v{at}", f"x{at}", 1) for at in range(4)]
     one = world(*rack("x", 2, 2, 2, 2), *running, *tree(1, "a"), *pods_of("a", **more))
-    later(one)
+    run_until(one)
 
     assert {"a0", "a1"}.isdisjoint(placed(one)) is depends
 
@@ -122,7 +121,7 @@ def test_an_important_pod_and_one_of_the_tree_stay() -> None:
     running = [low("peer", "x1", priority=9), low("v0", "y0"), low("v1", "y1")]
     rest = pods_of("b")
     one = world(*nodes, *running, *tree(2, "a", "b", size=1), first, *rest[:1])
-    later(one)
+    run_until(one)
 
     assert {"a0", "peer", "b0"} <= set(placed(one))
     assert len({"v0", "v1"} & set(placed(one))) == 1
@@ -134,7 +133,7 @@ def test_a_gang_goes_as_a_whole() -> None:
     gang = pod_group("g", 2, disruptionMode={"all": {}})
     running = [member("g0", "g", cpu=2, nodeName="x0"), member("g1", "g", cpu=2, nodeName="y0")]
     one = world(*nodes, gang, *running, *tree(1, "a"), *pods_of("a"))
-    later(one)
+    run_until(one)
 
     assert {"a0", "a1"} <= set(placed(one))
     assert not {"g0", "g1"} & set(placed(one))
@@ -146,7 +145,7 @@ def test_members_that_never_preempt_wait() -> None:
     running = [low("v0", "x0"), low("v1", "x1")]
     pods = pods_of("a", preemptionPolicy="Never")
     one = world(*nodes, *running, *tree(1, "a"), *pods)
-    later(one)
+    run_until(one)
 
     assert set(placed(one)) == {"v0", "v1"}
 
@@ -174,8 +173,8 @@ def test_random_clusters(
             left[name] -= cpu
             running.append(low(f"v{number}", name, cpu, priority=priority))
     one = world(*nodes, *running, *tree(least, "a", "b"), *pods_of("a", "b"))
-    later(one)
-    later(one, 40)
+    run_until(one)
+    run_until(one, 40)
 
     there = placed(one)
     preempted = {one.metadata.name for one in running if one.metadata.name not in there}

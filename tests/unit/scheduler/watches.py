@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
+from tests.worlds import START_S
+
 from koordinator.api.event import Event
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
@@ -61,6 +64,24 @@ def later(one: Embedded, seconds: float) -> list[Outcome]:
     """Advance the clock and run the scheduler."""
     one.clock.advance_to(one.clock.now_s() + seconds)
     return one.scheduler.step()
+
+
+def run_until(one: Embedded, seconds: float = 20) -> None:
+    """Advance the clock to a time after the start, and run until nothing changes."""
+    one.clock.advance_to(START_S + seconds)
+    one.run_to_fixed_point()
+    one.scheduler.validate()
+
+
+def nodes_of_pods(one: Embedded) -> dict[str, str]:
+    """Return the node of each pod by name; empty for pods without one."""
+    return {each.metadata.name: each.spec.node_name for each in one.cluster.list(Pod).items}
+
+
+def delete_now(one: Embedded, kind: type[KubeObject], name: str) -> None:
+    """Delete an object of the default namespace, a pod without a grace period."""
+    namespace = "default" if kind.NAMESPACED else ""
+    one.cluster.delete(kind, name, namespace, grace_period_s=0 if kind is Pod else None)
 
 
 def restarted(

@@ -37,7 +37,7 @@ from koordinator.api.resource_names import (
     RDMA,
 )
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.foundation.text import number_of_named
+from koordinator.foundation.text import pluralized_names
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.profile import plugin_names
 
@@ -160,7 +160,7 @@ def _of_pods(
             by_profile.setdefault(pod.spec.scheduler_name, []).append(pod.key)
     for profile, keys in by_profile.items():
         yield (
-            f"{number_of_named(keys, 'pod', SHOWN)} {'asks' if len(keys) == 1 else 'ask'} "
+            f"{pluralized_names(keys, 'pod', SHOWN)} {'asks' if len(keys) == 1 else 'ask'} "
             f"for {feature.called}, which has no effect: profile {profile} has no plugin "
             f"{feature.plugin}; {hint}"
         )
@@ -178,7 +178,7 @@ def _of_missing_quotas(
             missing.setdefault(name, []).append(pod.key)
     for name, keys in missing.items():
         yield (
-            f"there is no ElasticQuota {name!r}, which {number_of_named(keys, 'pod', SHOWN)} "
+            f"there is no ElasticQuota {name!r}, which {pluralized_names(keys, 'pod', SHOWN)} "
             f"{'names' if len(keys) == 1 else 'name'}: counted for {DEFAULT_QUOTA}"
         )
 
@@ -188,6 +188,6 @@ def _of_objects(feature: _Feature, given: Iterable[KubeObject], hint: str) -> It
         keys = [obj.key for obj in given if isinstance(obj, kind)]
         if keys:
             yield (
-                f"{number_of_named(keys, kind.KIND, SHOWN)} without effect on pending pods: "
+                f"{pluralized_names(keys, kind.KIND, SHOWN)} without effect on pending pods: "
                 f"none is of a profile with the plugin {feature.plugin}; {hint}"
             )

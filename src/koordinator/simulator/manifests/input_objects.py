@@ -19,7 +19,7 @@ from koordinator.api.selectors import matches
 from koordinator.api.workload import PodController
 from koordinator.cluster.memory.admission import SYSTEM_PRIORITY_CLASSES, shipped_priority_classes
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.foundation.text import number_of_named
+from koordinator.foundation.text import pluralized_names
 from koordinator.simulator.operator_workloads import OperatorWorkload
 from koordinator.simulator.pod_controllers import not_simulated, with_pods
 
@@ -96,7 +96,7 @@ def _of_refusals(objects: Sequence[KubeObject], pods: Sequence[Pod]) -> Iterator
 
 
 def _listed(pods: Sequence[Pod]) -> str:
-    return number_of_named([pod.key for pod in pods], "pod", SHOWN)
+    return pluralized_names([pod.key for pod in pods], "pod", SHOWN)
 
 
 #: Kinds by which an API server's admission sets requests, overhead or selectors, or refuses pods.
@@ -222,7 +222,7 @@ def with_known_priorities(
 def _of_missing(
     name: str, keys: Sequence[str], shipped: Mapping[str, KubeObject], default: int
 ) -> str:
-    pods = number_of_named(keys, "pod", SHOWN)
+    pods = pluralized_names(keys, "pod", SHOWN)
     shipped_class = shipped.get(name)
     if isinstance(shipped_class, PriorityClass):
         what = f"taken as the chart installs it, with {shipped_class.value}"

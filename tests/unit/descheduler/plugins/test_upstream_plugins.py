@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.unit.descheduler.world import DeschedulerWorld, profile_of
-from tests.worlds import START_S, near, node, pod, spread
+from tests.worlds import START_S, near, node, pod, spread, with_status
 
-from koordinator.api.codec import decode
 from koordinator.api.meta import KubeObject
-from koordinator.api.pod import Pod, PodStatus
+from koordinator.api.pod import Pod
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import InputError
 
@@ -22,10 +21,6 @@ def owned(name: str, on: str, cpu: Any = None, age_s: int = 7200, **more: Any) -
     made = pod(name, cpu, on=on, owner=more.pop("owner", OWNER), **more)
     created = to_datetime(START_S - age_s)
     return replace(made, metadata=replace(made.metadata, creation_timestamp=created))
-
-
-def with_status(one: Pod, **status: Any) -> Pod:
-    return replace(one, status=decode({"phase": "Running", **status}, PodStatus))
 
 
 def evicted_by(plugin: str, point: str, args: Any, *objects: KubeObject, **more: Any) -> set[str]:

@@ -1,27 +1,22 @@
 """Cgroup settings of pods from decisions of the scheduler and the manager."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from tests.nodes import LAYOUT, Tree, cpus, machine, pod, slo
+from tests.unit.koordlet.intents import values
 
 from koordinator.domain.cgroups.files import CgroupFile, normalized_quota
 from koordinator.koordlet.hooks.batch_resources import plan_batch_resources, plan_oom_scores
 from koordinator.koordlet.hooks.cpu_qos import plan_group_identity
 from koordinator.koordlet.hooks.cpuset import plan_cpusets
 from koordinator.koordlet.hooks.pod_hooks import pod_cpu_normalization
-from koordinator.koordlet.intents import Intent, SetCgroup, SetFile, SetOomScore
+from koordinator.koordlet.intents import Intent, SetFile, SetOomScore
 from koordinator.koordlet.view.pods import PodView
 
 STATUS = "scheduling.koordinator.sh/resource-status"
 ON = {"cpuQOS": {"enable": True}}
 ALL_ON = slo(resourceQOSStrategy={"lsrClass": ON, "lsClass": ON, "beClass": ON})
-
-
-def values(intents: Iterable[Intent], file: CgroupFile) -> dict[str, str]:
-    """Return what a file is to be, by folder."""
-    return {i.folder: i.value for i in intents if isinstance(i, SetCgroup) and i.file is file}
 
 
 @pytest.mark.parametrize(

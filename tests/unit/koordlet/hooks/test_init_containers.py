@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.examples import examples
 from tests.nodes import LAYOUT, Tree, machine, pod, slo
+from tests.unit.koordlet.intents import values
 
 from koordinator.api.pod import Container, ContainerStatus, Pod
 from koordinator.domain.cgroups.files import CgroupFile
@@ -16,7 +17,7 @@ from koordinator.foundation.quantity import Quantity
 from koordinator.koordlet.hooks.batch_resources import plan_batch_resources
 from koordinator.koordlet.hooks.cpu_qos import plan_group_identity
 from koordinator.koordlet.hooks.cpuset import plan_cpusets
-from koordinator.koordlet.intents import Intent, SetCgroup, SetResctrl
+from koordinator.koordlet.intents import SetResctrl
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.evict import cpu_tasks
 from koordinator.koordlet.qos.eviction import StrategyInputs, choose_with_copilot
@@ -63,11 +64,6 @@ def container(name: str, *, sidecar: bool, **amounts: int | str) -> Container:
     keys = {key.replace("batch_", "kubernetes.io/batch-"): value for key, value in amounts.items()}
     made = pod("x", requests=keys, limits=keys).spec.containers[0]
     return replace(made, name=name, restart_policy="Always" if sidecar else None)
-
-
-def values(intents: list[Intent], file: CgroupFile) -> dict[str, str]:
-    """Return what a file is to be, by folder."""
-    return {i.folder: i.value for i in intents if isinstance(i, SetCgroup) and i.file is file}
 
 
 def folders(view: PodView) -> dict[str, str]:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.nodes import LAYOUT, START_S, Tree, cpus, machine, pod, slo
+from tests.unit.koordlet.intents import values
 
 from koordinator.api.node_slo import NodeSloSpec
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.cpu_list import parse_cpu_list
-from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.cpu_suppress import (
     CpuDemand,
@@ -52,11 +52,6 @@ def inputs(
     if apps is not None:
         store.add(Metric.HOST_APP_CPU, "app", START_S, apps)
     return StrategyInputs(tree.view(*views, machine_=where, slo=spec), store)
-
-
-def values(intents: Iterable[Intent], file: CgroupFile) -> dict[str, str]:
-    """Return what a file is to be, by folder."""
-    return {i.folder: i.value for i in intents if isinstance(i, SetCgroup) and i.file is file}
 
 
 def test_headroom_below_the_threshold() -> None:

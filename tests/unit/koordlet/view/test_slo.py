@@ -1,11 +1,11 @@
 """The NodeSLO that counts on a node."""
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.markdown import code_blocks
 from tests.nodes import LAYOUT, slo
 
 from koordinator.api.codec import decode
@@ -137,7 +137,7 @@ def test_nonsense_is_refused_and_named(sections: dict[str, Any], message: str) -
 def test_the_slo_of_the_page_about_the_agent_is_one_that_a_node_follows() -> None:
     """docs/how-to/run-the-node-agent.md."""
     page = Path(__file__).parents[4] / "docs/how-to/run-the-node-agent.md"
-    blocks = re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    blocks = code_blocks(page.read_text("utf-8"), "yaml")
     objects = [yaml.load(block, yaml.CSafeLoader) for block in blocks]
     specs = [decode(one["spec"], NodeSloSpec) for one in objects if one.get("kind") == "NodeSLO"]
 

@@ -17,7 +17,7 @@ from koordinator.api.resource_names import (
 from koordinator.domain.devices.allocation import NAMES
 from koordinator.domain.devices.pod_request import DeviceTypeRequest, PodDeviceRequest
 from koordinator.domain.devices.requests import CALLED, names_of
-from koordinator.foundation.text import number_of
+from koordinator.foundation.text import pluralized
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.snapshot import Snapshot
 
@@ -142,7 +142,7 @@ def size_in_words(view: Snapshot, pod_request: PodDeviceRequest) -> str:
 
 def _request(want: DeviceTypeRequest) -> str:
     count, called = want.request.count, CALLED[want.kind]
-    text = number_of(count, called)
+    text = pluralized(count, called)
     parts = [
         f"{quantity(name, amount)} of {name}"
         for name, amount in zip(NAMES[want.kind], want.request.amounts, strict=True)

@@ -26,7 +26,7 @@ from koordinator.api.resource_names import (
 from koordinator.domain.devices.requests import CALLED, names_of
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.text import number_of
+from koordinator.foundation.text import pluralized
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.plugins.node_numa_resource.alignment import (
     policy_at,
@@ -235,7 +235,7 @@ def _of_zones(
         elif policy is NumaTopologyPolicy.RESTRICTED and amount > most:
             fewest = _fewest([here.get(name, 0) for here in trial.node.zones.values()], amount)
             parts.append(
-                f"requests {_amount(name, amount)} of {number_of(fewest, 'NUMA node')}, "
+                f"requests {_amount(name, amount)} of {pluralized(fewest, 'NUMA node')}, "
                 f"the fewest that hold it when empty; they have "
                 f"{', '.join(_amount(name, each) for each in left)} free"
             )
@@ -259,7 +259,7 @@ def _free_devices(view: Snapshot, amounts: Mapping[str, int]) -> dict[int, list[
     """Return the number of free devices of the requested types, by NUMA node."""
     by_zone: dict[int, list[str]] = {}
     for zone, kind, free, parts in _free_by_zone(view, amounts):
-        text = number_of(free, CALLED[kind])
+        text = pluralized(free, CALLED[kind])
         text += f" and parts of {parts}" if parts else ""
         by_zone.setdefault(zone, []).append(text)
     return by_zone

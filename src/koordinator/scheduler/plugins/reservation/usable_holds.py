@@ -17,7 +17,7 @@ from koordinator.domain.node_selection import taint_text
 from koordinator.domain.reserve_pod import is_for_others
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.foundation.text import number_of
+from koordinator.foundation.text import pluralized
 from koordinator.scheduler.contract import Refusal, Rejections
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.rules.reservations.match import (
@@ -211,7 +211,7 @@ def in_words(verdicts: Counter[tuple[int, MatchResult, str]]) -> str:
         if count:
             which = ", ".join(taints)
             parts.append(f"{count} {text} ({which})" if which else f"{count} {text}")
-    has = f"it is the owner of {number_of(total, 'reservation')}"
+    has = f"it is the owner of {pluralized(total, 'reservation')}"
     return f"{has}: {', '.join(parts)}" if parts else has
 
 
