@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from koordinator.cluster.port import EventType, Watch, WatchEvent
+from koordinator.foundation.clock import Clock
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -22,7 +23,7 @@ _LONGEST_EXPONENT = 30  # beyond it every delay is the longest
 
 
 class ReconcileQueue(Generic[KeyT]):
-    """Keys that are due, and keys that will be.  Times are seconds of one clock."""
+    """Queue of keys that are due now or later.  All times are seconds of one clock."""
 
     def __init__(self) -> None:
         self._due: OrderedDict[KeyT, None] = OrderedDict()
@@ -33,15 +34,15 @@ class ReconcileQueue(Generic[KeyT]):
         self._failures: dict[KeyT, int] = {}
 
     def __len__(self) -> int:
-        """Return how many keys are due at the time of the last ``pop``."""
+        """Return the number of keys that were due at the last ``pop``."""
         return len(self._due)
 
     def add(self, key: KeyT) -> None:
-        """Look at the object soon."""
+        """Queue a key, to be reconciled as soon as possible."""
         self._due.setdefault(key)
 
     def add_at(self, key: KeyT, when_s: float) -> None:
-        """Look at the object then; of several times the earliest counts."""
+        """Queue a key for a time; of several times the earliest counts."""
         known = self._when.get(key)
         if known is not None and known <= when_s:
             return
@@ -50,22 +51,35 @@ class ReconcileQueue(Generic[KeyT]):
             self._place(key, when_s)
 
     def pop(self, now_s: float) -> KeyT | None:
-        """Return the next key that is due, None if there is none."""
+        """Remove and return the next key that is due, None if there is none."""
         self._mature(now_s)
         if not self._due:
             return None
         key, _ = self._due.popitem(last=False)
         return key
 
+    def reconcile_due(
+        self, clock: Clock, reconcile: Callable[[KeyT], object], limit: int | None = None
+    ) -> int:
+        """Reconcile keys that are due, at most ``limit``; return their number."""
+        done = 0
+        while limit is None or done < limit:
+            key = self.pop(clock.now_s())
+            if key is None:
+                break
+            reconcile(key)
+            done += 1
+        return done
+
     def succeeded(self, key: KeyT, again_s: float | None = None) -> None:
-        """Forget failures of an object and when it was to be looked at: ``again_s`` counts."""
+        """Clear the failures and the time of a key; requeue it for ``again_s`` if that is given."""
         self._failures.pop(key, None)
         self._when.pop(key, None)
         if again_s is not None:
             self.add_at(key, again_s)
 
     def failed(self, key: KeyT, now_s: float) -> float:
-        """Look at the object again after a while, twice as long each time; return how long."""
+        """Requeue a key with exponential backoff; return the delay in seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay_s: float = min(FIRST_DELAY_S * 2 ** min(failures, _LONGEST_EXPONENT), LONGEST_DELAY_S)
@@ -73,13 +87,13 @@ class ReconcileQueue(Generic[KeyT]):
         return delay_s
 
     def forget(self, key: KeyT) -> None:
-        """Don't look at the object unless it is added again."""
+        """Remove a key until it is added again."""
         self._due.pop(key, None)
         self._when.pop(key, None)
         self._failures.pop(key, None)
 
     def next_s(self) -> float | None:
-        """Return when the next key is due; the beginning of time if one is, None if none will."""
+        """Return the time at which the next key is due; 0 if one is due, None without keys."""
         if self._due:
             return 0.0
         while self._later:
@@ -104,7 +118,7 @@ class ReconcileQueue(Generic[KeyT]):
         heapq.heappush(self._later, (when_s, self._added, key))
 
     def _withdraw(self) -> None:
-        """Take the first key out of the heap; one that was put off comes in again."""
+        """Remove the first key from the heap; insert it again if it was postponed."""
         placed_s, _, key = heapq.heappop(self._later)
         if self._placed.get(key) != placed_s:
             return
@@ -115,7 +129,7 @@ class ReconcileQueue(Generic[KeyT]):
 
 
 class SyncedWatch:
-    """Belongs to one loop, which decides nothing while ``is_synced`` is false."""
+    """Watch of one loop, which must not act while ``is_synced`` is false."""
 
     def __init__(self, open_watch: Callable[[], Watch]) -> None:
         self.is_synced = False
@@ -129,11 +143,11 @@ class SyncedWatch:
         return self._watch is not None
 
     def ask(self) -> None:
-        """List all objects at the first call; later, catch up with a slow stream."""
+        """List all objects at the first call; later, request a resync of the watch."""
         self._refresh()
 
     def events(self) -> Iterable[WatchEvent]:
-        """Return what has arrived since the last call, bookmarks left out; never waits."""
+        """Return the events since the last call, without bookmarks and without waiting."""
         watch = self._watch or self._refresh()
         events = watch.poll()
         return self._until_bookmarks(events) if self._bookmarks_due else events

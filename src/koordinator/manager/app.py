@@ -209,14 +209,9 @@ class Manager:
     def step(self, limit: int | None = None) -> int:
         """Process all events and reconcile due keys; return the number of keys reconciled."""
         self._process_events()
-        done = 0
-        while self.is_synced and (limit is None or done < limit):
-            key = self._queue.pop(self._clock.now_s())
-            if key is None:
-                break
-            self._reconcile(key)
-            done += 1
-        return done
+        if not self.is_synced:
+            return 0
+        return self._queue.reconcile_due(self._clock, self._reconcile, limit)
 
     def next_wakeup_s(self) -> float | None:
         """Return the time at which the next key is due; None if no key is queued."""

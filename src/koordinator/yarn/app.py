@@ -193,14 +193,9 @@ class YarnOperator:
     def step(self, limit: int | None = None) -> int:
         """Process all events and settle the affected nodes; return the number of nodes."""
         self._process_events()
-        done = 0
-        while self.is_synced and (limit is None or done < limit):
-            name = self._queue.pop(self._clock.now_s())
-            if name is None:
-                break
-            self._reconcile(name)
-            done += 1
-        return done
+        if not self.is_synced:
+            return 0
+        return self._queue.reconcile_due(self._clock, self._reconcile, limit)
 
     def next_wakeup_s(self) -> float | None:
         """Return the time of the next due work without further events; None if there is none."""

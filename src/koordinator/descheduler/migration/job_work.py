@@ -275,14 +275,8 @@ class JobWork:
         """Arbitrate waiting jobs and reconcile those that are due; return how many."""
         if self._handle.is_dry_run:
             return 0
-        done = self._arbiter.step()
-        for _ in range(KEYS_PER_STEP):
-            key = self._queue.pop(self._clock.now_s())
-            if key is None:
-                break
-            self._reconcile(key)
-            done += 1
-        return done
+        arbitrated = self._arbiter.step()
+        return arbitrated + self._queue.reconcile_due(self._clock, self._reconcile, KEYS_PER_STEP)
 
     def next_wakeup_s(self) -> float | None:
         """Return when a step is due without events; None if never."""

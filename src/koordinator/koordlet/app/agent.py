@@ -6,7 +6,7 @@ Source: koordinator cmd/koordlet, pkg/koordlet/koordlet.go (start order of the p
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.foundation.errors import BugError
 from koordinator.koordlet.app.discovery import NodeHardware
+from koordinator.koordlet.app.evictions import EvictionManager
 from koordinator.koordlet.app.metrics_snapshot import MetricsSnapshot
 from koordinator.koordlet.app.node_state import KINDS, NodeCheckpoint, selectors
 from koordinator.koordlet.app.object_intents import plan_all
@@ -43,7 +44,7 @@ from koordinator.koordlet.hooks.pod_hooks import PodHooks
 from koordinator.koordlet.intents import SetCgroup
 from koordinator.koordlet.qos.cpu_suppress import suppress
 from koordinator.koordlet.qos.evict import cpu_tasks, memory_tasks
-from koordinator.koordlet.qos.eviction import StrategyInputs
+from koordinator.koordlet.qos.eviction import StrategyInputs, Task
 from koordinator.koordlet.qos.resctrl import ResctrlFacts, wants_resctrl
 from koordinator.koordlet.report.gpu_slices import gpu_slices
 from koordinator.koordlet.report.node_metric import (
@@ -269,20 +270,23 @@ class Koordlet:
         self._scaled = kept | new
 
     def _evict_for_cpu(self, now_s: float) -> None:
-        self._cpu_evictions.finish_stops(now_s)
-        if not self._cpu_evictions.is_cooling(now_s):
-            gates = self._options.gates
-            tasks = self._decide("CPU eviction", now_s, lambda inputs: cpu_tasks(inputs, gates))
-            self._cpu_evictions.evict(tasks or (), now_s)
+        self._evict("CPU eviction", self._cpu_evictions, cpu_tasks, now_s)
 
     def _evict_for_memory(self, now_s: float) -> None:
-        self._memory_evictions.finish_stops(now_s)
-        if not self._memory_evictions.is_cooling(now_s):
+        self._evict("memory eviction", self._memory_evictions, memory_tasks, now_s)
+
+    def _evict(
+        self,
+        name: str,
+        evictions: EvictionManager,
+        tasks_of: Callable[[StrategyInputs, Collection[str]], Sequence[Task]],
+        now_s: float,
+    ) -> None:
+        evictions.finish_stops(now_s)
+        if not evictions.is_cooling(now_s):
             gates = self._options.gates
-            tasks = self._decide(
-                "memory eviction", now_s, lambda inputs: memory_tasks(inputs, gates)
-            )
-            self._memory_evictions.evict(tasks or (), now_s)
+            tasks = self._decide(name, now_s, lambda inputs: tasks_of(inputs, gates))
+            evictions.evict(tasks or (), now_s)
 
     def _reconcile(self, now_s: float) -> None:
         """Apply intents that depend on objects only, when objects change and every ten seconds."""

@@ -106,7 +106,9 @@ def _cpu_allocatable(inputs: StrategyInputs) -> Task | None:
             threshold.cpu_allocatable_evict_threshold_percent,
             threshold.cpu_allocatable_evict_lower_percent,
         ),
-        lambda highest: _candidates(inputs, CPU_ALLOCATABLE, highest, lambda each: each.requested),
+        lambda highest: _candidates(
+            inputs, CPU_ALLOCATABLE, CPU, highest, lambda each: each.requested
+        ),
     )
 
 
@@ -134,7 +136,7 @@ def _usage(inputs: StrategyInputs) -> Task | None:
         CPU_USAGE,
         Target.USED,
         {CPU: float(release)},
-        _candidates(inputs, CPU_USAGE, highest, lambda each: each.used),
+        _candidates(inputs, CPU_USAGE, CPU, highest, lambda each: each.used),
         lambda candidate: {CPU: candidate.used},
         f"the node uses {used.average():.1f} cores, {percent} % or more",
     )
@@ -152,14 +154,20 @@ def usage_release(used: int, capacity: int, threshold_percent: int, lower: int) 
 
 
 def _candidates(
-    inputs: StrategyInputs, feature: str, highest: int, weight: Callable[[EvictionCandidate], float]
+    inputs: StrategyInputs,
+    feature: str,
+    resource: str,
+    highest: int,
+    weight: Callable[[EvictionCandidate], float],
 ) -> list[EvictionCandidate]:
+    """Return the pods up to the highest priority in order of eviction."""
+    used = _used_milli if resource == CPU else _used_bytes
     return by_priority(
         inputs.view,
         feature,
-        CPU,
+        resource,
         highest_priority=highest,
-        used=lambda pod: _used_milli(inputs, pod),
+        used=lambda pod: used(inputs, pod),
         weight=weight,
     )
 
@@ -239,7 +247,7 @@ def memory_tasks(inputs: StrategyInputs, features: Collection[str]) -> list[Task
             tasks.append(task)
     highest = inputs.view.threshold.evict_enabled_priority_threshold
     if MEMORY_USAGE in features and usage is not None and highest is not None:
-        candidates = _memory_candidates(inputs, MEMORY_USAGE, highest, lambda each: each.used)
+        candidates = _candidates(inputs, MEMORY_USAGE, MEMORY, highest, lambda each: each.used)
         tasks.append(_by_usage(MEMORY_USAGE, usage, candidates))
     return tasks
 
@@ -284,31 +292,18 @@ def _memory_allocatable(inputs: StrategyInputs) -> Task | None:
             threshold.memory_allocatable_evict_threshold_percent,
             threshold.memory_allocatable_evict_lower_percent,
         ),
-        lambda highest: _memory_candidates(
-            inputs, MEMORY_ALLOCATABLE, highest, lambda each: each.requested
+        lambda highest: _candidates(
+            inputs, MEMORY_ALLOCATABLE, MEMORY, highest, lambda each: each.requested
         ),
     )
 
 
 def _best_effort(inputs: StrategyInputs) -> list[EvictionCandidate]:
     """Return best-effort pods by priority, then by memory and name in descending order."""
-    pods = best_effort_pods(inputs.view, lambda pod: _used(inputs, pod), BATCH_MEMORY)
+    pods = best_effort_pods(inputs.view, lambda pod: _used_bytes(inputs, pod), BATCH_MEMORY)
     by_name = sorted(pods, key=lambda each: each.pod.pod.metadata.name, reverse=True)
     return sorted(by_name, key=lambda each: (each.pod.pod.spec.priority or 0, -each.used))
 
 
-def _memory_candidates(
-    inputs: StrategyInputs, feature: str, highest: int, weight: Callable[[EvictionCandidate], float]
-) -> list[EvictionCandidate]:
-    return by_priority(
-        inputs.view,
-        feature,
-        MEMORY,
-        highest_priority=highest,
-        used=lambda pod: _used(inputs, pod),
-        weight=weight,
-    )
-
-
-def _used(inputs: StrategyInputs, pod: PodView) -> float | None:
+def _used_bytes(inputs: StrategyInputs, pod: PodView) -> float | None:
     return inputs.last(Metric.POD_MEMORY, pod.uid)
