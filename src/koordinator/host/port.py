@@ -185,7 +185,7 @@ class CoreScheduling(Protocol):
     """
 
     def is_available(self) -> bool:
-        """Whether the kernel supports core scheduling, and the cores have several threads."""
+        """Return whether the kernel supports core scheduling and cores have several threads."""
 
     def cookie(self, pid: int) -> int:
         """Return the cookie of the first thread of a process."""

@@ -34,12 +34,12 @@ PING = Check("ping", lambda: "")
 
 
 def shutdown_check(stopping: threading.Event) -> Check:
-    """Fails from the moment on in which the process is asked to stop."""
+    """Return a check that fails once the process is asked to stop."""
     return Check("shutdown", lambda: "process is shutting down" if stopping.is_set() else "")
 
 
 def leader_election_check(lease: str, overdue_s: Callable[[], float]) -> Check:
-    """Fails if this process leads and should have renewed the lease long ago.
+    """Return a check that fails if this process leads and its lease has long been due for renewal.
 
     ``overdue_s`` returns the seconds since the lease ran out; 0 or less before that and for a
     process that doesn't lead.

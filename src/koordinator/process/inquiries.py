@@ -59,7 +59,7 @@ class Inquiries:
         return answered
 
     def close(self) -> None:
-        """Turn away all who wait and all who come; for the end of the loop."""
+        """Reject all waiting and later inquiries, at the end of the loop."""
         self._closed.set()
         self._dismiss()
 

@@ -269,7 +269,7 @@ class Ingest:
         return offer
 
     def _check_devices(self, pod: Pod, allocation: PodAllocation) -> None:
-        """Complain about devices that the pod's node lacks; they count as taken nevertheless."""
+        """Warn about allocated devices that the pod's node lacks; they count as taken."""
         row = self._state.nodes.rows.get(pod.spec.node_name)
         report = None if row is None else self._state.nodes.devices.reports.get(row)
         if report is None:

@@ -58,7 +58,7 @@ class PluginIsolation:
             self.report(Fault("hint", error, plugin))
 
     def barrier(self, stage: str, about: str | KubeObject = "") -> "Barrier":
-        """Continue after an exception inside; ``about`` is the object, or its name."""
+        """Return a context that reports its exceptions; ``about`` is the object, or its name."""
         return Barrier(self, stage, about)
 
 

@@ -101,7 +101,7 @@ class _Volumes:
         return None
 
     def take(self, volume: PersistentVolume) -> None:
-        """Offer the volume to no other claim of this step."""
+        """Withhold the volume from other claims of this step."""
         free = self._free.get(storage_class_name(volume), [])
         if volume in free:
             free.remove(volume)

@@ -401,7 +401,7 @@ def check_skipped_filter_rejects_nothing(case: PluginCase) -> None:
 
 
 def check_ignored_pods_are_unaffected(case: PluginCase) -> None:
-    """To whom the plugin does not apply it neither refuses, nor filters, nor scores."""
+    """Check that pods to which the plugin does not apply are not refused, filtered or scored."""
     state, plugin, classes = case.shared
     active = ActivePlugin.of("", plugin)
     for pod in classes if hasattr(plugin, "applies") else ():

@@ -65,7 +65,7 @@ _GPU_MEMORY = st.sampled_from(("16Gi", "40Gi"))
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Node:
-    """Small enough to fill up, in one of three zones or none."""
+    """Draw nodes small enough to fill up, in one of three zones or none."""
     extended: dict[str, Any] = draw(_EXTENDED)
     return node(
         name,
@@ -91,7 +91,7 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
 
 @st.composite
 def devices(draw: st.DrawFn, name: str) -> Device:
-    """Up to four GPUs, some of them broken."""
+    """Draw up to four GPUs, some of them unhealthy."""
     gpus, unhealthy = draw(_HOW_MANY_GPUS), draw(_UNHEALTHY)
     return device(name, gpus=gpus, memory=draw(_GPU_MEMORY), unhealthy=sorted(unhealthy))
 

@@ -35,7 +35,7 @@ LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
 
 
 def run_descheduler(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -> None:
-    """Deschedule until a signal comes.
+    """Run the descheduler until a signal stops it.
 
     Raises InputError for what the user got wrong.
     """

@@ -117,13 +117,13 @@ def _visibility_port(flags: ManagerFlags, options: ManagerOptions) -> int | None
     if not flags.queues.shows_queues:
         return None
     if Controller.QUEUE_UNITS not in options.working:
-        log.warning("nothing to be seen of queues: no kind of jobs is held back")
+        log.warning("queue pages not served: no kind of jobs is held back")
         return None
     return flags.queues.visibility_port
 
 
 def run(settings: ManagerSettings) -> None:
-    """Manage until a signal comes.  Raises InputError for what the user got wrong."""
+    """Run the manager until a signal stops it.  Raises InputError for invalid settings."""
     flags = settings.flags
     run_component(
         "koord-manager",

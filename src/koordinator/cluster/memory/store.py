@@ -118,7 +118,7 @@ class MemoryWatch:
         return events
 
     def pass_over(self) -> None:
-        """Go past the next events as long as they are of no kind that is watched."""
+        """Skip the next events while they are of kinds that are not watched."""
         selection = self._selection
         for event in self._log.after(self.version):
             if type(event.object) in selection:

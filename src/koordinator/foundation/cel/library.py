@@ -374,7 +374,7 @@ def _ordered(run: Callable[[], Any]) -> Any:
 
 
 def _require_order(spend: Spend, items: Sequence[Any]) -> None:
-    """Pay for a look at each item.  Raises CelError for lists, which CEL doesn't order."""
+    """Charge the comparison of each item.  Raises CelError for lists, which CEL does not order."""
     spend(_text_cost(items))
     if any(kind_of(item) == "list" for item in items):
         raise CelError("no such overload")

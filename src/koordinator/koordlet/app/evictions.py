@@ -142,7 +142,7 @@ class EvictionManager:
         self._recent: deque[tuple[float, tuple[str, str, str]]] = deque(maxlen=_MOST_RECENT)
 
     def is_cooling(self, now_s: float) -> bool:
-        """Whether the cool-down after the last eviction is running."""
+        """Return whether the cool-down after the last eviction is running."""
         return now_s < self._cool_until_s
 
     def recent(self, now_s: float) -> Counter[tuple[str, str, str]]:

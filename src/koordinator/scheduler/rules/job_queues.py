@@ -154,7 +154,7 @@ class _NextJob:
         return self._line[self._at]
 
     def go_on(self) -> bool:
-        """Go on to the next job; False if there is none."""
+        """Advance to the next job; return False if there is none."""
         add(self._taken, self.job.request)
         self._at += 1
         if self._at == len(self._line):

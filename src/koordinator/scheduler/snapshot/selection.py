@@ -111,7 +111,7 @@ def _expression(snapshot: Snapshot, expression: NodeSelectorRequirement) -> Bool
 
 
 def _field(snapshot: Snapshot, wanted: NodeSelectorRequirement) -> BoolArray:
-    """``metadata.name`` is the only field there is."""
+    """Return ``(n,)``: ``metadata.name``, the only supported field, matches."""
     names = snapshot.node_names
     named = np.fromiter((name in wanted.values for name in names), bool, len(names))
     if wanted.key != "metadata.name":
