@@ -15,6 +15,7 @@ from tests.worlds import configuration, device, embedded, made
 
 from koordinator.api.codec import decode_object, to_manifest
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.labels import QUOTA_PREEMPTIBLE
 from koordinator.api.pod import Pod
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.explain import Explanation, Remedy
@@ -55,6 +56,7 @@ HALF = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"
     members=st.lists(SIZES, min_size=1, max_size=3),
     missing=st.integers(0, 2),
     alike=st.booleans(),
+    kept=st.lists(st.integers(0, 2), max_size=2),
 )
 def test_gang_starts_after_every_sufficient_remedy(
     *,
@@ -65,8 +67,9 @@ def test_gang_starts_after_every_sufficient_remedy(
     members: list[dict[str, int]],
     missing: int,
     alike: bool,
+    kept: list[int],
 ) -> None:
-    """Every member is explained alike, by resources that are short."""
+    """Every member is explained alike, by resources that are short; some are not preemptible."""
     least = len(members) + missing
     world: World = {}
     for index, size in enumerate(nodes):
@@ -81,7 +84,8 @@ def test_gang_starts_after_every_sufficient_remedy(
                 free[name] -= amount
             put(world, pod(f"r{index}", size, owner, on=f"n{where % len(nodes)}"))
     for index, size in enumerate(members):
-        put(world, pod(f"g-{index}", members[0] if alike else size, "a", gang="g"))
+        own = members[0] if alike else size
+        put(world, pod(f"g-{index}", own, "a", gang="g", is_kept=index in kept))
     put(world, group(least))
 
     explanations = explained(world, len(members))
@@ -367,9 +371,16 @@ def quota(name: str, limits: Mapping[str, tuple[int, int]], *, lends: bool) -> d
 
 
 def pod(
-    name: str, size: Mapping[str, int], owner: str, *, on: str = "", gang: str = ""
+    name: str,
+    size: Mapping[str, int],
+    owner: str,
+    *,
+    on: str = "",
+    gang: str = "",
+    is_kept: bool = False,
 ) -> dict[str, Any]:
     labels = ({QUOTA: owner} if owner != "d" else {}) | ({GANG: gang} if gang else {})
+    labels |= {QUOTA_PREEMPTIBLE: "false"} if is_kept else {}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -9,10 +9,45 @@ from tests.unit.scheduler.test_gangs import group, member, members, placed
 from tests.unit.scheduler.test_gangs_in_quotas import BOTH, LABEL
 from tests.worlds import embedded, node
 
+from koordinator.api.labels import QUOTA_PREEMPTIBLE
 from koordinator.api.pod import Pod
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.features.explanation.explainer import explain
 from koordinator.simulator import Embedded
+
+RAISED_MAX = "raise the max of quota team by cpu:1"
+RAISED_MIN = (
+    "raise the min of quota team by cpu:3, or let the pod be preemptible: such pods are not held "
+    "to the min"
+)
+
+
+@pytest.mark.parametrize("name", ["default/free", "default/kept-0"])
+@pytest.mark.parametrize(
+    ("most", "least", "text"),
+    [
+        (6, 1, RAISED_MIN),
+        (5, 4, RAISED_MAX),
+        (5, 1, f"{RAISED_MAX}; and {RAISED_MIN}"),
+    ],
+)
+def test_quota_of_mixed_members_is_raised_by_what_each_limit_counts(
+    name: str, most: int, least: int, text: str
+) -> None:
+    """One preemptible member of 2 CPUs and two others: the minimum counts those two only."""
+    kept = {LABEL: "team", QUOTA_PREEMPTIBLE: "false"}
+    explanation = explained(
+        node("n", cpu=8),
+        team("team", most=most, least=least),
+        group("g", 3),
+        member("free", "g", 2, labels={LABEL: "team"}),
+        *(member(f"kept-{i}", "g", 2, labels=kept) for i in range(2)),
+        config=BOTH,
+        name=name,
+    )
+
+    texts = {one.text: one.sufficient for one in explanation.remedies if one.kind == "refusal"}
+    assert texts == {text: True}
 
 
 @pytest.mark.parametrize(("cpu", "starts"), [(4, False), (6, True)])

@@ -29,7 +29,7 @@ from koordinator.domain.quota.admission import (
 from koordinator.domain.quota.figures import Loan, QuotaFigures, figures_of, loans, with_status
 from koordinator.domain.quota.hooks import HookFactory, QuotaHooks
 from koordinator.domain.quota.place_validation import PlaceRules, message_for_clients
-from koordinator.domain.quota.remedies import raised_maximums, what_helps
+from koordinator.domain.quota.remedies import raised_limits, what_helps
 from koordinator.domain.quota.spec import (
     QueueTerms,
     QuotaPod,
@@ -86,7 +86,7 @@ __all__ = [
     "message_for_clients",
     "pods_to_revoke",
     "quota_pod",
-    "raised_maximums",
+    "raised_limits",
     "warning_about",
     "what_helps",
     "why_not",

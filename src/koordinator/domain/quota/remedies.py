@@ -40,13 +40,13 @@ def what_helps(
 
 
 @contextmanager
-def raised_maximums(
+def raised_limits(
     tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules
 ) -> Iterator[str]:
-    """Raise maximums that are too small for a pod within the context; yield the description."""
+    """Raise limits that are too small for a pod within the context; yield the description."""
     dry_run = _DryRun(tree, rules)
     try:
-        yield "; and ".join(dry_run.raised_maximums(name, pod))
+        yield "; and ".join(dry_run.raised_limits(name, pod))
     finally:
         dry_run.undo()
 
@@ -72,25 +72,32 @@ class _DryRun:
             self._tree.put(spec)
         del self._before[count:]
 
-    def raised_maximums(self, name: str, pod: QuotaPod) -> list[str]:
-        """Raise every maximum that is too small for the pod; return the steps."""
-        return [s for level in self._levels(name, pod) for s in self._raised_max(*level)]
+    def raised_limits(self, name: str, pod: QuotaPod) -> list[str]:
+        """Raise every maximum that is too small for the pod, and the minimum; return the steps."""
+        steps = [s for level in self._levels(name, pod) for s in self._raised_max(*level)]
+        short = self._short_min(name, pod)
+        raising = self._raised_min(name, short) if short else ""
+        return [*steps, raising] if raising else steps
 
     def steps(self, name: str, pod: QuotaPod) -> Iterator[str]:
         """Yield the steps; each is applied when the next one is requested."""
-        node = self._tree.node(name)
-        request = node.counted(pod)
         levels = self._levels(name, pod)
         for level, wanted in levels:
             yield from self._raised_max(level, wanted)
-        if not pod.is_preemptible:
-            short = _short(plus(node.non_preemptible_used, request), node.min)
-            if short:
-                raising = self._raised_min(name, short)
-                either = f"{raising}, or " if raising else ""
-                yield f"{either}let the pod be preemptible: such pods are not held to the min"
+        short = self._short_min(name, pod)
+        if short:
+            raising = self._raised_min(name, short)
+            either = f"{raising}, or " if raising else ""
+            yield f"{either}let the pod be preemptible: such pods are not held to the min"
         for level, wanted in levels:
             yield from self._raised_share(level, wanted)
+
+    def _short_min(self, name: str, pod: QuotaPod) -> Amounts:
+        """Return what the minimum lacks for the pod; nothing for a preemptible one."""
+        if pod.is_preemptible:
+            return {}
+        node = self._tree.node(name)
+        return _short(plus(node.non_preemptible_used, node.counted(pod)), node.min)
 
     def _levels(self, name: str, pod: QuotaPod) -> Sequence[tuple[str, Amounts]]:
         """Return the quotas that limit the pod, with the usage each would have."""

@@ -5,7 +5,7 @@ found no node, never while a pod is decided.  They change nothing.  ``view`` is 
 whose node ``filter`` rejects.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -81,10 +81,11 @@ class PluginExplanations(Protocol):
         """
         ...
 
-    def limit_key(self, snapshot: Snapshot, pod: PodClass) -> Hashable:
-        """Return a value that pods have in common if one limit of ``prefilter`` counts them all.
+    def limit_keys(self, snapshot: Snapshot, pod: PodClass) -> Sequence[Hashable]:
+        """Return a value per limit of ``prefilter`` that counts the pod, the same for all its pods.
 
-        Without it, all pods share one.
+        Pods of one limit are judged as one, with the labels of a pod that the fewest limits count.
+        Without this method, all pods share one limit.
         """
         ...
 

@@ -128,14 +128,21 @@ def _is_rejected(question: Question) -> bool:
 def _wholes(question: Question, gang: Sequence[Member], active: ActivePlugin) -> list[PodClass]:
     """Return the pod class for a plugin to admit: the pod, or all unplaced members as one.
 
-    Members that no limit of the plugin counts together are apart.
+    There is one per limit of the plugin, of the members that it counts.  It has the labels of a
+    member with the fewest limits, so that no other limit is applied to all of them.
     """
     if len(gang) <= 1:
         return [question.pod_class]
     snapshot, by_limit = Snapshot(question.state), dict[Hashable, list[Member]]()
-    for member in gang:
-        key = active.plugin.limit_key(snapshot, member[1]) if "limit_key" in active.has else None
-        by_limit.setdefault(key, []).append(member)
+    limits: list[tuple[Sequence[Hashable], Member]] = [
+        (active.plugin.limit_keys(snapshot, member[1]), member)
+        if "limit_keys" in active.has
+        else ([None], member)
+        for member in gang
+    ]
+    for keys, member in sorted(limits, key=lambda each: len(each[0])):
+        for key in keys:
+            by_limit.setdefault(key, []).append(member)
     return [question.state.classes.of(as_one(members)) for members in by_limit.values()]
 
 
@@ -192,18 +199,24 @@ def _admitting(
 ) -> tuple[str, bool]:
     """Return the change after which a plugin admits all these, and whether it suffices.
 
-    Changes for several of them suffice if their limits, raised together, admit all.
+    Changes for several of them suffice if their limits, raised together, admit all.  A change
+    counts for those after it.
     """
     snapshot = Snapshot(question.state)
-    answers = [active.plugin.remedy(snapshot, whole) for whole in wholes]
-    steps = [(text, helps) for text, helps in answers if text]
-    enough = all(helps for _, helps in steps)
-    if enough and len(steps) > 1:
-        with ExitStack() as relaxed:
-            for whole in wholes:
+    if len(wholes) == 1:
+        text, helps = active.plugin.remedy(snapshot, wholes[0])
+        return text, helps
+    steps: list[tuple[str, bool]] = []
+    with ExitStack() as relaxed:
+        for whole in wholes:
+            text, helps = active.plugin.remedy(snapshot, whole)
+            if text:
+                steps.append((text, helps))
                 relaxed.enter_context(active.plugin.relaxed_limits(snapshot, whole))
-            answered = [active.plugin.prefilter(snapshot, whole) for whole in wholes]
-        enough = not any(isinstance(answer, Refusal) for answer in answered)
+        answered = [active.plugin.prefilter(snapshot, whole) for whole in wholes]
+    enough = all(helps for _, helps in steps)
+    if len(steps) > 1:
+        enough = enough and not any(isinstance(answer, Refusal) for answer in answered)
     return "; and ".join(text for text, _ in steps), enough
 
 

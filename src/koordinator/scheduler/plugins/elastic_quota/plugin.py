@@ -26,7 +26,7 @@ from koordinator.domain.quota import (
     headroom_for,
     how_many,
     is_allowed_victim,
-    raised_maximums,
+    raised_limits,
     what_helps,
     why_not,
 )
@@ -156,21 +156,23 @@ class ElasticQuotaPlugin:
         hint = f": did you mean {similar}?" if similar else ""
         return f"its label names quota {own.quota_label}, which does not exist{hint}"
 
-    def limit_key(self, snapshot: Snapshot, pod: PodClass) -> Hashable:
-        """Return the quota of the pod."""
+    def limit_keys(self, snapshot: Snapshot, pod: PodClass) -> Sequence[Hashable]:
+        """Return the quota of the pod, and its minimum, which counts non-preemptible pods."""
         ledger = self.ledger(snapshot)
-        return ledger.trees.quota_for(ledger.quota_pod(pod))
+        own = ledger.quota_pod(pod)
+        name = ledger.trees.quota_for(own)
+        return [name] if own.is_preemptible else [name, (name, "min")]
 
     @contextmanager
     def relaxed_limits(self, snapshot: Snapshot, pod: PodClass) -> Iterator[str]:
-        """Raise the maximums of its quota within the context; yield the remedy."""
+        """Raise the limits of its quota within the context; yield the remedy."""
         ledger = self.ledger(snapshot)
         trees, own = ledger.trees, ledger.quota_pod(pod)
         name = trees.quota_for(own)
         if name is None:
             yield ""
             return
-        with raised_maximums(trees.tree_of(name), name, own, self.admission) as text:
+        with raised_limits(trees.tree_of(name), name, own, self.admission) as text:
             yield text
 
     def admits_with_node(
