@@ -483,6 +483,7 @@ class DeviceWorld:
                     row,
                     allocation,
                 )
+                assert table.allocation(claims.pending, row, claims.avoids) == allocation, row
 
     @staticmethod
     def _charge_gpu(

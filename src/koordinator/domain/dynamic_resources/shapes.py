@@ -5,15 +5,17 @@ pools and devices. Slices that several nodes see, and their devices, are identif
 their usage does not depend on one node.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain, count
 from typing import Final
 from weakref import WeakValueDictionary
 
 from koordinator.api.codec import encode_part
 from koordinator.domain.dynamic_resources.allocator import (
+    AllocatedDevice,
     AllocatorGates,
     AttributeConstraint,
+    NodeAllocation,
     is_allocatable,
     needs_gate,
 )
@@ -31,6 +33,7 @@ from koordinator.domain.dynamic_resources.requests import (
 from koordinator.domain.dynamic_resources.selectors import parts_read, values_read
 from koordinator.domain.dynamic_resources.shares import DevicesInUse, consumption, limits_of
 from koordinator.foundation.cel import CelProgram
+from koordinator.foundation.lazy_dataclass import dataclass
 
 NUMBERS: Final = 1 << 12
 READINGS: Final = 16  # cached content numbers per slice
@@ -209,3 +212,54 @@ def usage_of(pools: Sequence[Pool], use: DevicesInUse) -> Hashable:
             is_known = not use.withdrawn[pool.driver, pool.name]
             usage.append((is_known, *(use.counters[key] for key in sorted(limits_of(pool)))))
     return tuple(usage)
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationPlaces:
+    """An allocation as places among the devices of a node, without names.
+
+    It is the result of a search on every node of one shape and usage, for claims with equal specs.
+    """
+
+    #: per claim and device: numbers of the request, its option and the device; consumed capacity
+    claims: tuple[tuple[tuple[int, int, int, Mapping[str, int]], ...], ...]
+    score: int
+
+    @classmethod
+    def of(
+        cls, allocation: NodeAllocation, claims: Sequence[PendingClaim], pools: Sequence[Pool]
+    ) -> "AllocationPlaces":
+        """Return the places of an allocation of these claims."""
+        place = {id(device): at for at, device in enumerate(_devices(pools))}
+        placed = []
+        for claim, devices in zip(claims, allocation.claims, strict=True):
+            option_numbers = {
+                id(option): (request, number)
+                for request, each in enumerate(claim.requests)
+                for number, option in enumerate(each.options)
+            }
+            placed.append(
+                tuple(
+                    (*option_numbers[id(one.option)], place[id(one.device)], one.consumed)
+                    for one in devices
+                )
+            )
+        return cls(tuple(placed), allocation.score)
+
+    def on(self, claims: Sequence[PendingClaim], pools: Sequence[Pool]) -> NodeAllocation:
+        """Return the allocation on another node of that shape and usage."""
+        devices = list(_devices(pools))
+        return NodeAllocation(
+            tuple(
+                tuple(
+                    AllocatedDevice(claim.requests[request].options[option], devices[at], consumed)
+                    for request, option, at, consumed in placed
+                )
+                for claim, placed in zip(claims, self.claims, strict=True)
+            ),
+            self.score,
+        )
+
+
+def _devices(pools: Iterable[Pool]) -> Iterable[InventoryDevice]:
+    return chain.from_iterable(pool.devices for pool in pools)

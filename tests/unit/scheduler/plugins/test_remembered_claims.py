@@ -2,8 +2,10 @@
 
 from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.scheduler.plugins.test_dynamic_resources import (
     GPUS,
     V1,
@@ -16,9 +18,14 @@ from tests.worlds import embedded, made, node
 
 from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim
 from koordinator.api.meta import KubeObject
-from koordinator.domain.dynamic_resources.allocator import NO_GATES, allocate
+from koordinator.domain.dynamic_resources.allocator import (
+    NO_GATES,
+    NodeAllocation,
+    allocate,
+)
 from koordinator.scheduler.contract import Refusal
 from koordinator.scheduler.plugins.dynamic_resources import claims as of_claims
+from koordinator.scheduler.plugins.dynamic_resources import verdicts as of_verdicts
 from koordinator.scheduler.plugins.dynamic_resources.claims import (
     PodDeviceClaims,
     forget_claims,
@@ -73,9 +80,10 @@ def world() -> tuple[Embedded, list[PodClass]]:
     return one, [one.state.classes.of(each) for each in pods]
 
 
+@settings(max_examples=examples(60), deadline=None)
 @given(steps=st.lists(changes(), max_size=12))
 def test_kept_claims_and_verdicts_are_current(steps: list[tuple[str, KubeObject]]) -> None:
-    """After each change: the same claims, and for each node the verdict of the allocator."""
+    """After each change: the same claims, and the verdict and devices of the allocator per node."""
     one, pod_classes = world()
     objects = one.state.objects
     for how, obj in steps:
@@ -93,8 +101,40 @@ def test_kept_claims_and_verdicts_are_current(steps: list[tuple[str, KubeObject]
             verdicts = table.of_claims(kept.pending, len(snapshot), kept.avoids)
             for row in range(len(snapshot)):
                 pools = table.devices.pools(row, kept.avoids)
-                plain = verdict_of(allocate(pools, kept.pending, table.devices.use))
-                assert (verdicts.codes[row], verdicts.scores[row]) == plain
+                plain = allocate(pools, kept.pending, table.devices.use)
+                assert (verdicts.codes[row], verdicts.scores[row]) == verdict_of(plain)
+                assert table.allocation(kept.pending, row, kept.avoids) == plain
+
+
+def device_on(one: Embedded, pod_class: PodClass, name: str) -> str:
+    """Return the name of the device that a pod with one claim gets on a node; empty: none."""
+    snapshot = Snapshot(one.state)
+    kept = read_claims(snapshot, pod_class, None)
+    assert isinstance(kept, PodDeviceClaims)
+    row = one.state.nodes.rows[name]
+    allocation = verdict_table(snapshot, NO_GATES).allocation(kept.pending, row, kept.avoids)
+    if not isinstance(allocation, NodeAllocation):
+        return ""
+    return allocation.claims[0][0].device.id[2]
+
+
+def test_devices_of_alike_nodes_are_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is used on a node, and what it offers now, decide which devices it gives."""
+    one, (pod_class, _) = world()
+    objects = one.state.objects
+    for obj in (claim("c0"), allocated("other-b", "b", 0)):
+        objects.put(obj)
+    kept = read_claims(Snapshot(one.state), pod_class, None)
+    assert isinstance(kept, PodDeviceClaims)
+    verdict_table(Snapshot(one.state), NO_GATES).of_claims(kept.pending, len(NODES))
+    with monkeypatch.context() as patch:
+        patch.setattr(of_verdicts, "allocate", None)
+        before = [device_on(one, pod_class, name) for name in NODES]
+    objects.put(allocated("other-a", "a", 0))
+    objects.put(slice_of("b", 1))
+
+    assert before == ["gpu-0", "gpu-1", "gpu-0"]
+    assert [device_on(one, pod_class, name) for name in NODES] == ["gpu-1", "", "gpu-0"]
 
 
 def test_claims_are_read_once_for_an_attempt() -> None:

@@ -17,7 +17,6 @@ from koordinator.domain.dynamic_resources.allocator import (
     AllocatorGates,
     NodeAllocation,
     NotAllocatable,
-    allocate,
 )
 from koordinator.domain.dynamic_resources.extended_resources import UNNAMED
 from koordinator.domain.dynamic_resources.node_amounts import (
@@ -169,14 +168,14 @@ def node_request(
 
     The request is None if no claim takes any resource of the node.
     """
-    ledger, row = verdict_table(view, gates).devices, int(view.names[0][0])
-    allocation = allocate(ledger.pools(row, claims.avoids), claims.pending, ledger.use, gates)
+    table, row = verdict_table(view, gates), int(view.names[0][0])
+    allocation = table.allocation(claims.pending, row, claims.avoids)
     if not gates.node_amounts:
         return allocation, None
     amounts = node_amounts(claims.pending, allocation, gates)
     if isinstance(amounts, NotAllocatable):
         return amounts, None
-    return allocation, _NodeRequests(ledger, pod, claims).with_pending(amounts)
+    return allocation, _NodeRequests(table.devices, pod, claims).with_pending(amounts)
 
 
 def room_problems(view: Snapshot, request: NodeRequest | None) -> list[str]:

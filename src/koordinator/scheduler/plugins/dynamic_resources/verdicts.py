@@ -30,7 +30,11 @@ from koordinator.domain.dynamic_resources.requests import (
     PendingClaim,
     RequestOption,
 )
-from koordinator.domain.dynamic_resources.shapes import ShapeReader, SliceContents
+from koordinator.domain.dynamic_resources.shapes import (
+    AllocationPlaces,
+    ShapeReader,
+    SliceContents,
+)
 from koordinator.foundation.arrays import IntArray, extended
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import PluginExample
@@ -154,6 +158,8 @@ class ClaimVerdicts:
     _numbers: dict[Hashable, int] = field(default_factory=dict)  # of shapes
     #: verdicts by shape and usage, valid until the usage of shared devices changes
     _known: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    #: devices to take by shape and usage, valid as long as the verdicts
+    _places: dict[int, AllocationPlaces] = field(default_factory=dict)
     _amount_numbers: dict[ClaimAmounts, int] = field(default_factory=lambda: {(): 0})
     _shared_at: int = -1  # last change of shared devices that is applied
     _reader: ShapeReader | None = None
@@ -173,6 +179,7 @@ class ClaimVerdicts:
         stale = np.flatnonzero(ledger.changed_at[:rows] > self.seen)
         if self._shared_at != ledger.shared_changes or len(self._known) > KNOWN:
             self._known.clear()
+            self._places.clear()
             self._shared_at = ledger.shared_changes
         keys = self.shapes[stale] << _SHIFT | ledger.usages(stale)
         verdicts = [
@@ -193,6 +200,9 @@ class ClaimVerdicts:
     ) -> tuple[int, int, int]:
         """Return the verdict of a row, which holds for all rows of the key."""
         allocation = allocate(ledger.pools(row, without), claims, ledger.use, ledger.gates)
+        if isinstance(allocation, NodeAllocation):
+            pools = ledger.pools(row, without)
+            self._places[key] = AllocationPlaces.of(allocation, claims, pools)
         amounts = node_amounts(claims, allocation, ledger.gates)
         if isinstance(amounts, NotAllocatable):
             allocation, amounts = amounts, ()
@@ -201,6 +211,16 @@ class ClaimVerdicts:
             self.amounts.append(amounts)
         verdict = self._known[key] = (*verdict_of(allocation), number)
         return verdict
+
+    def allocation(
+        self, ledger: DeviceLedger, claims: Sequence[PendingClaim], row: int, without: str
+    ) -> NodeAllocation | None:
+        """Return the allocation that was found on a row that is alike; None if none is known."""
+        if self.seen != ledger.changes or row >= len(self.shapes):
+            return None
+        key = int(self.shapes[row]) << _SHIFT | int(ledger.usages(np.array([row]))[0])
+        places = self._places.get(key)
+        return None if places is None else places.on(claims, ledger.pools(row, without))
 
     def _read_shapes(
         self, ledger: DeviceLedger, claims: Sequence[PendingClaim], rows: int, without: str
@@ -294,13 +314,26 @@ class VerdictTable:
         self, claims: Sequence[PendingClaim], rows: int, without: str = ""
     ) -> ClaimVerdicts:
         """Return current verdicts for ``rows`` rows, without the devices of a driver."""
-        kind = without, self.devices.classes, tuple(encode_part(claim.spec) for claim in claims)
+        kind = self._kind(claims, without)
         known = self._by_kind.pop(kind, None) or ClaimVerdicts(self._contents)
         if len(self._by_kind) >= KEPT:
             del self._by_kind[next(iter(self._by_kind))]  # least recently used
         self._by_kind[kind] = known
         known.refresh(self.devices, claims, rows, without)
         return known
+
+    def allocation(
+        self, claims: Sequence[PendingClaim], row: int, without: str = ""
+    ) -> NodeAllocation | NotAllocatable:
+        """Return the allocation on a row, without a search where an alike row has been judged."""
+        ledger, kind = self.devices, self._by_kind.get(self._kind(claims, without))
+        known = kind.allocation(ledger, claims, row, without) if kind is not None else None
+        if known is not None:
+            return known
+        return allocate(ledger.pools(row, without), claims, ledger.use, ledger.gates)
+
+    def _kind(self, claims: Sequence[PendingClaim], without: str) -> Hashable:
+        return without, self.devices.classes, tuple(encode_part(claim.spec) for claim in claims)
 
 
 def verdict_table(snapshot: Snapshot, gates: AllocatorGates) -> VerdictTable:
