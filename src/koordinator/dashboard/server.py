@@ -549,10 +549,12 @@ class _Pages:
         if planner.read is None:
             objects = [*self._feed.query(unfollowed_objects), *objects]
         source = self._feed.source
+        gates = self._feed.query(lambda handle: handle.options.gates)
         if source.kind is SourceKind.SIMULATION:
             objects = owned_by_jobs(objects)
         with self._exclusive_run():
-            return planner.plan(objects, policy, source.configuration, self._feed.status().now_s)
+            now_s = self._feed.status().now_s
+            return planner.plan(objects, policy, source.configuration, gates, now_s)
 
     @contextmanager
     def _exclusive_run(self) -> Iterator[None]:

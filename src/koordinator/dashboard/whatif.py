@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from koordinator.api.elastic_quota import ElasticQuota
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
@@ -238,9 +238,10 @@ class MovePlanner:
         objects: Sequence[KubeObject],
         policy: str,
         prover: KubeSchedulerConfiguration,
+        gates: FeatureGates,
         now_s: float,
     ) -> ResultPage:
-        """Return the plan as a result page.
+        """Return the plan as a result page; ``gates`` belong to the scheduler.
 
         Kinds that cannot be read are listed in the page's facts.  Raises InputError for an invalid
         policy, BugError for a plugin that failed.
@@ -264,6 +265,7 @@ class MovePlanner:
             out_of_tree=self.plugins(configuration),
             scheduler_plugins=self.scheduler_plugins(prover),
             source=source,
+            scheduler_gates=gates,
         )
         page = plan_page(made, "What would move")
         return replace(page, facts=(*page.facts, *unread))

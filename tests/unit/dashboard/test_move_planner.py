@@ -5,13 +5,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.cli.descheduler.test_plan import policy
 from tests.unit.dashboard.dashboards import Browser, manifests, served
 from tests.unit.dashboard.test_server import Rights
 from tests.unit.descheduler.migration.world import replicas
-from tests.worlds import metric, node, used
+from tests.worlds import START_S, made, metric, node, pod, used
 
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates
 from koordinator.api.meta import KubeObject
+from koordinator.api.pod import Pod, SchedulingGroup
 from koordinator.cli.input.configuration import read_configuration
 from koordinator.dashboard.access import ReviewedAccess
 from koordinator.dashboard.whatif import UNFOLLOWED, MovePlanner, example_policy
@@ -57,6 +60,41 @@ def test_plan_lists_moves_and_changes_nothing(browser: Browser) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("gates", "is_moved"),
+    [("", True), ("GenericWorkload=true,TopologyAwareWorkloadScheduling=true", False)],
+)
+def test_plan_follows_the_gates_of_the_scheduler(gates: str, *, is_moved: bool) -> None:
+    """A PodGroup of Kubernetes keeps its pods in one rack."""
+    group = made(
+        "PodGroup",
+        "web",
+        "scheduling.k8s.io/v1beta1",
+        metadata={"namespace": "default"},
+        spec={
+            "schedulingPolicy": {"basic": {}},
+            "schedulingConstraints": {"topology": [{"key": "rack"}]},
+        },
+    )
+    objects = [
+        *(node(name, 10, labels={"rack": name}) for name in ("n1", "n2")),
+        *hot()[2:],
+        pod("other", 1, on="n1"),
+        group,
+    ]
+    in_group = SchedulingGroup(pod_group_name="web")
+    objects = [
+        replace(one, spec=replace(one.spec, scheduling_group=in_group))
+        if isinstance(one, Pod)
+        else one
+        for one in objects
+    ]
+    planner = MovePlanner(POLICY, "a test", lambda _: (), lambda _: ())
+    page = planner.plan(objects, POLICY, SCHEDULER, FeatureGates.parse(gates), START_S)
+
+    assert ("1 move" in page.facts) == is_moved
+
+
 def test_sample_policy_is_valid(browser: Browser) -> None:
     page = browser.post("/api/plan", {"policy": example_policy(SCHEDULER)}).json
     assert section(page, "Moves")["text"] == "No pod moves."
@@ -96,7 +134,7 @@ def test_unreadable_kinds_are_listed_in_the_plan() -> None:
         return []
 
     planner = MovePlanner(POLICY, "a test", lambda _: (), lambda _: (), read)
-    page = planner.plan(hot(), POLICY, SCHEDULER, 0.0)
+    page = planner.plan(hot(), POLICY, SCHEDULER, NO_GATES, 0.0)
     assert (
         page.facts[-1] == "ignored objects of kind PriorityClass, which cannot be read: forbidden"
     )

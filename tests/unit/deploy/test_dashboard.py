@@ -55,7 +55,7 @@ def test_it_may_read_the_lease_of_each_component() -> None:
 def test_every_argument_is_a_flag_of_the_command() -> None:
     """The pod of the chart would not start otherwise."""
     (listed,) = re.findall(r"args:\n(.*?) +ports:", TEMPLATE.read_text(), re.DOTALL)
-    command, *given = yaml.load(listed, yaml.CSafeLoader)
+    command, *given = re.findall(r"^ +- ([\w-]+)", listed, re.MULTILINE)
     flags = {flag for param in COMMANDS[command].load().params for flag in param.opts}
 
-    assert {argument.partition("=")[0] for argument in given} <= flags
+    assert {"--config", "--feature-gates"} <= set(given) <= flags

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.policy import PriorityClass
 from koordinator.api.slo_config import CONFIG_NAMESPACE
@@ -20,7 +19,7 @@ from koordinator.cli.dashboard.flags import DashboardFlags, FileArchive, ServerA
 from koordinator.cli.descheduler.flags import read_descheduler_configuration
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
 from koordinator.cli.input.configuration import extender_connector, plugins_for, read_configuration
-from koordinator.cli.input.live import level_now
+from koordinator.cli.input.live import gates_of_component, level_now
 from koordinator.cli.output import console, warn
 from koordinator.cli.recording import recorded_configuration
 from koordinator.cluster.port import Cluster
@@ -363,7 +362,7 @@ def _cluster(
         clock,
         out_of_tree=plugins_for(configuration),
         config_name=flags.config,
-        gates=FeatureGates.parse("", level_now(followed)),
+        gates=gates_of_component(flags.feature_gates, level_now(followed)),
         answered_s=lambda: contact.answered_s,
     )
     # A review is a question, but it is put by creating an object.

@@ -8,10 +8,12 @@ from typing import Annotated
 
 import typer
 
+from koordinator.api.kubescheduler import check_gate_names
 from koordinator.cli.audit import AuditEntries, decode_answer, read_trail, trail_files
 from koordinator.cli.component.flags import (
     KUBECONFIG_CONTEXT,
     SERVING,
+    SchedulerGates,
     ServerAddress,
     TlsCertificateFile,
     TlsKeyFile,
@@ -20,6 +22,7 @@ from koordinator.cli.component.flags import (
 from koordinator.cli.input.configuration import CONFIGURATION_HELP, NAMED_CONFIGURATION
 from koordinator.domain.audit import AuditEntry
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.feature_gates import SOURCE
 from koordinator.foundation.lazy_dataclass import dataclass
 
 _OVERLAP_S = 10.0  # requested again, since entries of one moment may arrive late
@@ -80,6 +83,7 @@ class DashboardFlags:
             "otherwise both.",
         ),
     ] = ""
+    feature_gates: SchedulerGates = ""
     compare_config: Annotated[
         str,
         typer.Option(
@@ -194,6 +198,9 @@ class DashboardFlags:
         if self.compare_config and not (self.workload or self.recording):
             text = "requires --workload or --recording, which can be run twice"
             raise InputError(text, source="--compare-config")
+        if self.feature_gates and not self.reads_cluster:
+            raise InputError("requires a cluster", source=SOURCE)
+        check_gate_names(self.feature_gates)
         self._check_audit()
         sources: Sequence[tuple[str, object]] = (
             ("-f", self.files),
