@@ -121,7 +121,7 @@ class InterPodAffinity:
         cluster, terms, row = view.cluster, _terms(pod), int(view.row_numbers[0])
         parts = []
         if not self._near_all(cluster, pod, terms)[row]:
-            parts.append(_missing(view, pod, terms))
+            parts.append(_in_words(view, pod, terms))
         for term in terms.anti_affinity:
             near = [(term.topology_key, cluster.count_pods(term.scope))]
             for key, count in _too_near(cluster, near, row):
@@ -223,7 +223,7 @@ class InterPodAffinity:
         return near & keyed
 
 
-def _missing(view: Snapshot, pod: PodClass, terms: AffinityTerms) -> str:
+def _in_words(view: Snapshot, pod: PodClass, terms: AffinityTerms) -> str:
     """Describe why no pod that the terms require is in the domains of the first row of a view."""
     keys = dict.fromkeys(term.topology_key for term in terms.affinity)
     unlabelled = [key for key in keys if view.label(key)[0][0] < 0]
