@@ -17,7 +17,7 @@ from koordinator.api.dynamic_resources import (
     DeviceTaintRuleV1Alpha3,
     DeviceTaintRuleV1Beta2,
 )
-from koordinator.api.kube_version import V1_35, V1_36, V1_37
+from koordinator.api.kube_version import V1_35, V1_36, V1_37, KubeVersion
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
 from koordinator.api.meta import KubeObject
@@ -248,6 +248,24 @@ def test_taint_rules_are_read_in_the_version_of_the_release() -> None:
         [DeviceTaintRule],
     ]
     assert [kinds for (_, gates), kinds in read.items() if not gates] == [[], [], [DeviceTaintRule]]
+
+
+@pytest.mark.parametrize("level", [KubeVersion(33), KubeVersion(34)])
+def test_before_1_35_the_gate_of_taints_covers_their_rules(level: KubeVersion) -> None:
+    """Those releases have no gate of rules: kube-scheduler reads them with DRADeviceTaints."""
+    kinds = {
+        gates: [
+            kind
+            for kind in watched_kinds(FeatureGates.parse(gates, level))
+            if kind in TAINT_RULE_KINDS
+        ]
+        for gates in ("", "DRADeviceTaints=true", "DRADeviceTaintRules=true")
+    }
+    assert kinds == {
+        "": [],
+        "DRADeviceTaints=true": [DeviceTaintRuleV1Alpha3],
+        "DRADeviceTaintRules=true": [],
+    }
 
 
 def test_gate_without_its_dependency_is_refused() -> None:

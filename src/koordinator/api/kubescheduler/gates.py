@@ -60,6 +60,7 @@ PRIORITY_TRANSFORMER: Final = "PriorityTransformer"
 REPLACE_RESOURCES_TRANSFORMER: Final = "ReplaceResourcesTransformer"
 #: Of Kubernetes: parts of dynamic resource allocation.
 DRA_DEVICE_TAINTS: Final = "DRADeviceTaints"
+#: Before 1.35 the gate above covers rules as well.
 DRA_DEVICE_TAINT_RULES: Final = "DRADeviceTaintRules"
 DRA_PARTITIONABLE_DEVICES: Final = "DRAPartitionableDevices"
 DRA_CONSUMABLE_CAPACITY: Final = "DRAConsumableCapacity"
@@ -213,6 +214,8 @@ class FeatureGates:
             is_on[GANG_SCHEDULING] = is_on[GENERIC_WORKLOAD]
         else:
             is_on[DRA_NODE_ALLOCATABLE] = False
+        if DRA_DEVICE_TAINT_RULES not in known:
+            is_on[DRA_DEVICE_TAINT_RULES] = is_on[DRA_DEVICE_TAINTS]
         is_on |= {name: settings.get(name, name in ON_BY_DEFAULT) for name in OF_KOORDINATOR}
         enabled = frozenset(name for name in GATES if is_on.get(name))
         return cls(enabled, level, tuple(without_effect))
