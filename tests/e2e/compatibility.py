@@ -5,7 +5,7 @@
 
 replaces the results of these releases in results.json, from which ``docs/generate/support.py``
 makes the page.  Of several reports of a release, a later one has what was tried again.  ``.ci/run``
-writes build/e2e.xml, and build/e2e-again.xml if it tried tests again.
+writes build/e2e.xml and build/e2e-host.xml, and build/e2e-again.xml if it tried tests again.
 """
 
 import argparse

@@ -4,6 +4,7 @@ The original is a small chart with the traits that matter: CRDs, namespace and C
 templates.  With KOORDINATOR_CHARTS, a checkout of the original's charts, its releases are used too.
 """
 
+import itertools
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 import yaml
 from tests.e2e.conftest import running_controlplane
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.waiting import eventually
 
 from koordinator.api.schema import all_crds
 
@@ -43,8 +45,20 @@ def controlplane(
 
 @pytest.fixture
 def bare(controlplane: ControlPlane) -> ControlPlane:
-    """Return the control plane after its CRDs are deleted, with their objects."""
-    controlplane.kubectl("delete", "crd", "--all", "--wait=true")
+    """Return the control plane after its CRDs are deleted, with their objects.
+
+    The API server cannot list the objects of a CRD that is deleted right after its creation, and
+    tries again after up to minutes; a change of the CRD brings that forward.
+    """
+    attempts = itertools.count()
+
+    def is_bare() -> bool:
+        changed = f"--overwrite=true example.com/attempt={next(attempts)}".split()
+        controlplane.kubectl("annotate", "crd", "--all", *changed)
+        return not controlplane.kubectl("get", "crd", "--output=name")
+
+    controlplane.kubectl("delete", "crd", "--all", "--wait=false")
+    eventually(is_bare, timeout_s=120)
     return controlplane
 
 
