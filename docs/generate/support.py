@@ -28,11 +28,7 @@ COMPONENTS = {
 _SEVERAL = "several components"
 
 #: What failed in the recorded run of a release, and why.
-FAILURES = {
-    "1.34.4": "claims for extended resources, an alpha feature there that later releases changed; "
-    "the effect `None` of DeviceTaintRules (two tests), labels of a Binding that replace those of "
-    "the pod, and functions of CEL that its API server does not have",
-}
+FAILURES: Mapping[str, str] = {}
 
 
 class ReleaseResults(msgspec.Struct, frozen=True):
