@@ -9,7 +9,7 @@ Source: RFC 7396 (merge patches); apimachinery pkg/util/json for null meaning ab
 
 import datetime as dt
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, TypeVar, overload
 
@@ -112,6 +112,19 @@ def encode(obj: KubeObject) -> bytes:
     """Return the object as JSON text; fields that have their default are left out."""
     body = _ENCODER.encode(obj)
     return _head(type(obj)) + (b"}" if body == b"{}" else b"," + body[1:])
+
+
+def encode_lines(objects: Iterable[KubeObject]) -> str:
+    """Return objects as JSON text, one per line."""
+    return "\n".join(encode(each).decode() for each in objects)
+
+
+def decode_lines(text: str) -> list[KubeObject]:
+    """Return the objects of ``encode_lines``.  Raises InputError.
+
+    Only a line feed ends a line: JSON does not escape other separators, such as U+2028.
+    """
+    return [decode_object(line.encode()) for line in text.split("\n") if line]
 
 
 def encode_part(part: object) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Final
 
 from koordinator.api.annotations.devices import DeviceAllocation
-from koordinator.api.codec import decode, encode
+from koordinator.api.codec import decode_lines, encode_lines
 from koordinator.api.device import Device, DeviceInfo, DeviceType
 from koordinator.api.dynamic_resources import DeviceRequestAllocationResult, ResourceClaim
 from koordinator.api.pod import Container, Pod
@@ -124,14 +124,13 @@ class PreparedClaims:
         if not path:
             return
         try:
-            lines = files.read(path).splitlines()
-            claims = [decode(line.encode(), ResourceClaim) for line in lines]
+            restored = decode_lines(files.read(path))
         except MissingFileError:
             return
         except (HostError, InputError) as error:
             log.warning("prepared claims not restored", extra={"error": str(error)})
             return
-        self._claims = {claim.key: claim for claim in claims}
+        self._claims = {each.key: each for each in restored if isinstance(each, ResourceClaim)}
 
     def get(self, namespace: str, name: str, uid: str = "") -> ResourceClaim | None:
         """Return a claim if it is prepared; with a ``uid`` only that one."""
@@ -155,8 +154,7 @@ class PreparedClaims:
         if not self._path:
             return
         try:
-            text = "\n".join(encode(claim).decode() for claim in self._claims.values())
-            self._files.replace(self._path, text)
+            self._files.replace(self._path, encode_lines(self._claims.values()))
         except HostError as error:
             log.warning("prepared claims not written", extra={"error": str(error)})
 

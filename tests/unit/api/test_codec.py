@@ -5,13 +5,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from koordinator.api.codec import (
     apply_merge_patch,
     decode,
+    decode_lines,
     decode_object,
     encode,
+    encode_lines,
     encode_part,
     merge_patch,
     to_manifest,
@@ -74,6 +78,18 @@ def test_a_manifest_survives_decoding_and_encoding(data: dict[str, Any] | bytes)
     assert pod.spec.containers[0].resources.requests["cpu"].milli() == 500
     assert to_manifest(pod) == POD
     assert decode(encode(pod), Pod) == pod
+
+
+@given(st.lists(st.text()))
+@example(["a\u2028b", "a\u2029b", "a\u0085b", "a\nb", "a\r\n\x0b\x0c\x1c\x1d\x1e"])
+def test_objects_with_any_text_survive_as_lines(texts: list[str]) -> None:
+    """Whatever separates lines in Unicode is part of a text."""
+    nodes = [
+        Node(metadata=ObjectMeta(name=f"n{number}", annotations={"a": text}))
+        for number, text in enumerate(texts)
+    ]
+
+    assert decode_lines(encode_lines(nodes)) == nodes
 
 
 def test_api_version_and_kind_come_first_and_empty_fields_are_left_out() -> None:

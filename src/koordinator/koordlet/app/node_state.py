@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from koordinator.api.codec import decode_object, encode, subject_of
+from koordinator.api.codec import decode_lines, encode_lines, subject_of
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric, NodeMetricSpec
@@ -46,8 +46,7 @@ class NodeCheckpoint:
         if not self._path:
             return []
         try:
-            lines = self._files.read(self._path).splitlines()
-            return [decode_object(line.encode()) for line in lines]
+            return decode_lines(self._files.read(self._path))
         except (HostError, InputError) as error:
             log.info("no checkpoint of the node restored", extra={"error": str(error)})
             return []
@@ -57,9 +56,8 @@ class NodeCheckpoint:
         if not self._path or now_s < self._next_s or _are_same(objects, self._saved):
             return
         self._next_s = now_s + _PERIOD_S
-        text = "\n".join(encode(each).decode() for each in objects)
         try:
-            self._files.replace(self._path, text)
+            self._files.replace(self._path, encode_lines(objects))
         except HostError as error:
             log.warning("checkpoint not written", extra={"error": str(error)})
             return

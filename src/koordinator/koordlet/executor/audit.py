@@ -106,7 +106,7 @@ def read_events(files: Files, folder: str) -> Iterator[AuditEvent]:
         raise HostError(f"no audit log in {folder}")
     for path in paths:
         if files.exists(path):
-            yield from _decoded(files.read(path).splitlines())
+            yield from _decoded(files.read(path).split("\n"))
 
 
 def _decoded(lines: Sequence[str]) -> Iterator[AuditEvent]:

@@ -427,6 +427,16 @@ def test_prepared_claims_outlive_an_agent_that_is_killed_while_no_server_answers
             limits(agent, claiming({"name": "gpu"}))
 
 
+def test_a_line_separator_of_a_claim_costs_no_prepared_claim() -> None:
+    """JSON has U+2028 and U+0085 as they are; a tenant may write them into annotations."""
+    world, claims, claim = sharing(share("r", 0, 25, "4Gi"))
+    odd = replace(claim.metadata, annotations={"text": "a\u2028b\u0085c"})
+    before = prepared(claims, world.cluster.update(replace(claim, metadata=odd)))
+    world.cluster = Away(world.clock)
+
+    assert prepared(restarted(world), claim) == before
+
+
 def test_a_broken_checkpoint_of_claims_counts_as_none() -> None:
     """The API server has them; a file that can't be written keeps no claim from its pod."""
     world, claims, claim = sharing(share("r", 0, 25, "4Gi"))

@@ -18,7 +18,7 @@ from koordinator.host.gpus import Gpu, Gpus, GpusOnDemand, NoGpus
 from koordinator.koordlet.adjustments import LinuxResources
 from koordinator.koordlet.app import node_state
 from koordinator.koordlet.app.agent import Koordlet
-from koordinator.koordlet.app.node_state import PREPARED_CLAIMS, NodeState
+from koordinator.koordlet.app.node_state import PREPARED_CLAIMS, NodeCheckpoint, NodeState
 from koordinator.koordlet.app.options import gates_of
 from koordinator.koordlet.runtime_hooks.outcomes import StartingContainer, StartingPod
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
@@ -121,6 +121,15 @@ def test_containers_start_right_though_the_server_is_away() -> None:
     job = limits(hooks, starting(node.job))
     assert (job.cpu_quota_us, job.memory_limit_bytes) == (50_000, 64 << 20)
     assert limits(hooks, starting(node.own)).cpuset_cpus == "2-3"
+
+
+def test_a_line_separator_of_a_pod_costs_no_checkpoint() -> None:
+    """JSON has U+2028 and U+0085 as they are; a tenant may write them into annotations."""
+    host = World().tree.host
+    pods = [pod("odd", annotations={"text": "a\u2028b\u0085c"}), pod("other")]
+    NodeCheckpoint(host, FOLDER).save(pods, 0)
+
+    assert NodeCheckpoint(host, FOLDER).read() == pods
 
 
 def test_the_runtime_is_served_before_the_agent_connects() -> None:

@@ -404,6 +404,17 @@ def test_the_audit_is_read_newest_first(tmp_path: Path) -> None:
         next(iter(read_events(host, str(tmp_path / "none"))))
 
 
+def test_the_audit_keeps_texts_with_line_separators(tmp_path: Path) -> None:
+    """JSON has U+2028 and U+0085 as they are."""
+    host = LinuxHost()
+    trail = AgentAuditTrail(host, str(tmp_path))
+    event = AuditEvent(created_at=event_at(0).created_at, type="file", after="a\u2028b\u0085c")
+    trail.add(event)
+    trail.flush(START_S)
+
+    assert list(read_events(host, str(tmp_path))) == [event]
+
+
 def test_the_audit_is_rotated_and_bounded(tmp_path: Path) -> None:
     """Sixteen megabytes by default; here, two files."""
     host = LinuxHost()
