@@ -270,18 +270,18 @@ def _present(**limits: object) -> JsonObject:
 
 
 def missing_fields(
-    expected: Mapping[str, Any], actual: Mapping[str, Any], path: str = "", *, skipped: str = ""
+    expected: Any, actual: Mapping[str, Any], path: str = "", *, skipped: str = ""
 ) -> Iterator[str]:
     """Yield the paths of fields that an API server with the actual schema drops, outermost first.
 
-    Fields named ``skipped`` are not compared, at any depth.
+    The field at the path ``skipped`` is not compared, nor an expected schema that is no mapping.
     """
-    if actual.get(_KEEPS_UNKNOWN):
+    if not isinstance(expected, Mapping) or actual.get(_KEEPS_UNKNOWN):
         return
     properties = actual.get("properties") or {}
     for name, inner in (expected.get("properties") or {}).items():
         below = join_path(path, name)
-        if name == skipped:
+        if below == skipped:
             continue
         if name in properties:
             yield from missing_fields(inner, properties[name], below, skipped=skipped)

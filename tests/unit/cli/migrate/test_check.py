@@ -114,6 +114,31 @@ def test_crd_with_a_field_that_would_be_lost_differs(tmp_path: Path) -> None:
     assert report.of("spec.scope")["status"] == "action"
 
 
+def test_only_the_metadata_of_the_object_itself_is_not_compared(tmp_path: Path) -> None:
+    """The API server has that of every object; a field of this name below it may be lost."""
+    crd = next(each for each in all_crds() if each["spec"]["names"]["kind"] == "PodMigrationJob")
+    changed = json.loads(json.dumps(crd))
+    properties = changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    inner = {"metadata": {"type": "object", "properties": {"flavour": {"type": "string"}}}}
+    properties["metadata"] = inner["metadata"]
+    properties["spec"]["properties"] |= inner
+    report = check_trees(tmp_path, changed)
+
+    assert report.of("spec.metadata")["status"] == "differs"
+    assert "metadata.flavour" not in {each["field"] for each in report.findings}
+
+
+def test_crd_whose_schema_is_no_mapping_is_checked_as_far_as_it_can_be(tmp_path: Path) -> None:
+    """A broken manifest ends no report."""
+    crd = next(each for each in all_crds() if each["spec"]["names"]["kind"] == "PodMigrationJob")
+    changed = json.loads(json.dumps(crd))
+    properties = changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    properties["spec"], properties["flavour"] = 3, {"type": "string"}
+    report = check_trees(tmp_path, changed)
+
+    assert report.of("flavour")["status"] == "differs"
+
+
 @pytest.mark.parametrize(
     ("line", "field", "status"),
     [
