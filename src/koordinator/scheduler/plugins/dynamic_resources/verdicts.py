@@ -199,9 +199,9 @@ class ClaimVerdicts:
         without: str,
     ) -> tuple[int, int, int]:
         """Return the verdict of a row, which holds for all rows of the key."""
-        allocation = allocate(ledger.pools(row, without), claims, ledger.use, ledger.gates)
+        pools = ledger.pools(row, without)
+        allocation = allocate(pools, claims, ledger.use, ledger.gates)
         if isinstance(allocation, NodeAllocation):
-            pools = ledger.pools(row, without)
             self._places[key] = AllocationPlaces.of(allocation, claims, pools)
         amounts = node_amounts(claims, allocation, ledger.gates)
         if isinstance(amounts, NotAllocatable):
