@@ -25,6 +25,7 @@ _MILLI_CPU = (BATCH_CPU, MID_CPU)
 NO_NODES = "no nodes available to schedule pods"
 ALIKE = 0.6  # from which on a name may be meant by another one
 ALIKE_DOMAIN = 0.75  # of what comes before its slash: most end alike
+MOST_KNOWN = 2000  # comparing more names takes seconds; values that many are identifiers
 _SERIAL = re.compile(r"\d+|(?<![a-z])[a-z](?![a-z])")  # parts in which like objects differ
 _KINDS = {
     "topology.kubernetes.io/zone": "zone",
@@ -131,8 +132,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     The parts before and after a slash must be alike each.  A name without a slash must be equal to
     what follows the other's: ``gpu`` may mean ``nvidia.com/gpu``, ``amd.com/gpu`` does not mean
     ``cpu``.  Numbers and single letters are not misspelt: ``zone-b`` does not mean ``zone-a``.
+    More than ``MOST_KNOWN`` names are not compared.
     """
-    likeness = {one: _likeness(name.lower(), one.lower()) for one in sorted(known)}
+    names = sorted(known)
+    if len(names) > MOST_KNOWN:
+        return ""
+    likeness = {one: _likeness(name.lower(), one.lower()) for one in names}
     best = max(likeness, key=lambda one: likeness[one], default="")
     return best if likeness.get(best, 0) >= ALIKE else ""
 

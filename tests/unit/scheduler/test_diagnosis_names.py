@@ -4,7 +4,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from koordinator.scheduler.diagnosis import did_you_mean
+from koordinator.scheduler.diagnosis import MOST_KNOWN, did_you_mean
 
 words = st.text("abcdefghij", min_size=5, max_size=10)
 
@@ -39,3 +39,17 @@ def test_similar_parts_of_names() -> None:
     assert did_you_mean("zone-a", ["zone-b"]) == ""
     assert did_you_mean("A100", ["H100"]) == ""
     assert did_you_mean("gpu", []) == ""
+
+
+def test_a_name_without_domain_means_only_an_equal_one_with_a_domain() -> None:
+    """Resources of another vendor are no typing errors of cpu."""
+    assert did_you_mean("gpu", ["cpu", "nvidia.com/gpu"]) == "nvidia.com/gpu"
+    assert did_you_mean("amd.com/gpu", ["cpu", "memory"]) == ""
+
+
+def test_names_that_tenants_make_in_any_number_are_not_compared() -> None:
+    """An explanation takes no longer because of them."""
+    names = [f"team-{chr(97 + n % 26)}{'x' * (n // 26)}" for n in range(MOST_KNOWN - 1)]
+
+    assert did_you_mean("payment", [*names, "payments"]) == "payments"
+    assert did_you_mean("payment", [*names, "payments", "one-more"]) == ""
