@@ -8,6 +8,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from koordinator.api.conditions import find_condition
 from koordinator.api.device import DeviceType
 from koordinator.api.node_metric import NodeMetric
 from koordinator.domain.devices.partitions import PartitionTable
@@ -131,8 +132,8 @@ class NodeRoster:
         node = self._state.nodes.objects[row]
         if node is None:
             return NodeHealth.NOT_READY
-        ready = next((c.status for c in node.status.conditions if c.type == "Ready"), "True")
-        if ready != "True":
+        ready = find_condition(node.status.conditions, "Ready")
+        if ready is not None and ready.status != "True":
             return NodeHealth.NOT_READY
         report = self._state.nodes.devices.reports.get(row)
         if report is not None and any(

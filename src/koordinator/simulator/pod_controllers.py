@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from koordinator.api.codec import encode_part
+from koordinator.api.conditions import is_condition_true
 from koordinator.api.core import (
     Affinity,
     NodeAffinity,
@@ -395,7 +396,7 @@ class _Making:
         meta, spec, status = job.metadata, job.spec, job.status
         if spec.parallelism is None and spec.completions is None:
             spec = replace(spec, completions=1)
-        ended = any(c.type in _JOB_ENDS and c.status == "True" for c in status.conditions)
+        ended = any(is_condition_true(status.conditions, kind) for kind in _JOB_ENDS)
         if spec.suspend or ended or (spec.managed_by or _JOB_CONTROLLER) != _JOB_CONTROLLER:
             return
         labels = {"job-name": meta.name, "batch.kubernetes.io/job-name": meta.name}

@@ -18,6 +18,7 @@ from koordinator.api.annotations.node import (
     YARN_CLUSTER_ID,
     YARN_NODE_ID,
 )
+from koordinator.api.conditions import find_condition
 from koordinator.api.core import ResourceRequirements
 from koordinator.api.labels import COMPONENT, NODE_MANAGER
 from koordinator.api.meta import Condition, KubeObject, ObjectMeta
@@ -266,9 +267,10 @@ def _reference(meta: ObjectMeta) -> NodeManagerRef:
 
 
 def _is_unschedulable(pod: Pod) -> bool:
-    return any(
-        each.type == _SCHEDULED and each.status == "False" and each.reason == _UNSCHEDULABLE
-        for each in pod.status.conditions
+    scheduled = find_condition(pod.status.conditions, _SCHEDULED)
+    return scheduled is not None and (scheduled.status, scheduled.reason) == (
+        "False",
+        _UNSCHEDULABLE,
     )
 
 

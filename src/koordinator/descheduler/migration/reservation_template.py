@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from koordinator.api.codec import decode, encode_part
+from koordinator.api.conditions import find_condition
 from koordinator.api.core import (
     Affinity,
     NodeAffinity,
@@ -92,9 +93,8 @@ def owners_of(pod: Pod) -> tuple[ReservationOwner, ...]:
     It is empty for a pod without a controller.
     """
     meta = pod.metadata
-    if pod.status.phase == "Pending" and any(
-        each.type == "PodScheduled" and each.status == "False" for each in pod.status.conditions
-    ):
+    scheduled = find_condition(pod.status.conditions, "PodScheduled")
+    if pod.status.phase == "Pending" and scheduled is not None and scheduled.status == "False":
         itself = ObjectReference(
             kind=Pod.KIND, namespace=meta.namespace, name=meta.name, uid=meta.uid
         )

@@ -43,8 +43,8 @@ from koordinator.koordlet.collectors.context import CollectionContext, Collector
 from koordinator.koordlet.hooks.pod_hooks import PodHooks
 from koordinator.koordlet.intents import SetCgroup
 from koordinator.koordlet.qos.cpu_suppress import suppress
-from koordinator.koordlet.qos.evict import cpu_tasks, memory_tasks
 from koordinator.koordlet.qos.eviction import StrategyInputs, Task
+from koordinator.koordlet.qos.node_pressure import cpu_tasks, memory_tasks
 from koordinator.koordlet.qos.resctrl import ResctrlFacts, wants_resctrl
 from koordinator.koordlet.report.gpu_slices import gpu_slices
 from koordinator.koordlet.report.node_metric import (

@@ -1,14 +1,12 @@
-"""CPU suppression of the node agent, and its thresholds, vectorised over nodes.
+"""CPU suppression and evictions of the node agents, vectorised over nodes.
 
-Elementwise equal to ``koordlet.qos.cpu_suppress``: ``CpuDemand.headroom_milli``,
+The suppression is elementwise equal to ``koordlet.qos.cpu_suppress``: ``CpuDemand.headroom_milli``,
 ``wanted_quota_us`` and the number of ``wanted_cpus`` on a node without exclusive CPUs.  A test
 compares both.
 
-Evictions of best-effort pods by the node agent's own strategies.
-
-A vectorised check selects the few nodes above a threshold; ``koordlet.qos.cpu_evict`` and
-``memory_evict`` run for these nodes only.  With YARN containers, the NodeManager's pod is a
-candidate, and its containers are ended in its place.
+Evictions are decided by the agent's own strategies.  A vectorised check selects the few nodes above
+a threshold; ``koordlet.qos.node_pressure`` runs for these nodes only.  With YARN containers, the
+NodeManager's pod is a candidate, and its containers are ended in its place.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,8 +33,13 @@ from koordinator.koordlet.qos.cpu_suppress import (
     MIN_CPUS,
     MIN_QUOTA_US,
 )
-from koordinator.koordlet.qos.evict import BEST_EFFORT, SATISFACTION, cpu_tasks, memory_tasks
 from koordinator.koordlet.qos.eviction import StrategyInputs, choose_with_copilot
+from koordinator.koordlet.qos.node_pressure import (
+    BE_CPU_EVICT,
+    BE_MEMORY_EVICT,
+    cpu_tasks,
+    memory_tasks,
+)
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView, pod_view
@@ -148,7 +151,7 @@ class Suppressor:
 
 
 _LAYOUT = CgroupLayout(CgroupDriver.CGROUPFS)
-_FEATURES = (SATISFACTION, BEST_EFFORT)  # the gates that the chart switches on
+_FEATURES = (BE_CPU_EVICT, BE_MEMORY_EVICT)  # the gates that the chart switches on
 _MIN_RETENTION_S = 600.0
 
 

@@ -20,8 +20,8 @@ from koordinator.koordlet.app.options import OFF, gates_of
 from koordinator.koordlet.app.rounds import PodIsolation
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.cpu_suppress import suppress
-from koordinator.koordlet.qos.evict import cpu_tasks, memory_tasks
 from koordinator.koordlet.qos.eviction import StrategyInputs, choose_with_copilot
+from koordinator.koordlet.qos.node_pressure import cpu_tasks, memory_tasks
 from koordinator.koordlet.qos.resctrl import ResctrlFacts
 from koordinator.koordlet.qos.tc_network import plan_network_shape
 from koordinator.koordlet.qos.terway_network import plan_terway

@@ -19,9 +19,9 @@ from koordinator.koordlet.hooks.cpu_qos import plan_group_identity
 from koordinator.koordlet.hooks.cpuset import plan_cpusets
 from koordinator.koordlet.intents import SetResctrl
 from koordinator.koordlet.metrics import Metric, MetricStore
-from koordinator.koordlet.qos.evict import cpu_tasks
 from koordinator.koordlet.qos.eviction import StrategyInputs, choose_with_copilot
 from koordinator.koordlet.qos.memory_qos import plan_memory_qos
+from koordinator.koordlet.qos.node_pressure import cpu_tasks
 from koordinator.koordlet.qos.resctrl import ResctrlFacts, plan_class_resctrl, plan_pod_resctrl
 from koordinator.koordlet.view.pods import PodView, pod_view
 

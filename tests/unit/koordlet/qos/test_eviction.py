@@ -7,13 +7,13 @@ import pytest
 from tests.nodes import GIB, START_S, Tree, machine, pod, slo
 
 from koordinator.koordlet.metrics import Metric, MetricStore
-from koordinator.koordlet.qos.evict import (
+from koordinator.koordlet.qos.eviction import StrategyInputs, choose_with_copilot
+from koordinator.koordlet.qos.node_pressure import (
     cpu_tasks,
     memory_tasks,
     satisfaction_release,
     usage_release,
 )
-from koordinator.koordlet.qos.eviction import StrategyInputs, choose_with_copilot
 from koordinator.koordlet.view.machine import Machine
 
 EVICTABLE = {"koordinator.sh/eviction-enabled": "true"}

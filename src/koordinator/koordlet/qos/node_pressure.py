@@ -1,10 +1,10 @@
-"""Eviction of best-effort pods under pressure of cpu or memory.
+"""Eviction strategies for pressure on CPU and memory of the node.
 
-Source: koordinator pkg/koordlet/qosmanager/plugins/cpuevict/cpu_evict.go.
+The original counts the memory usage of pods above best effort a thousandfold, which ends the
+eviction early; this module does not.
 
-Source: koordinator pkg/koordlet/qosmanager/plugins/memoryevict/memory_evict.go.  The original
-counts the usage of pods above best effort a thousandfold, which ends the eviction early; this
-module does not.
+Source: koordinator pkg/koordlet/qosmanager/plugins: cpuevict/cpu_evict.go,
+memoryevict/memory_evict.go.
 """
 
 from collections.abc import Callable, Collection
@@ -23,9 +23,13 @@ from koordinator.koordlet.qos.eviction import (
 )
 from koordinator.koordlet.view.pods import PodView
 
-SATISFACTION = "BECPUEvict"
-CPU_ALLOCATABLE = "CPUAllocatableEvict"
-CPU_USAGE = "CPUEvict"
+# feature gates, one for each strategy
+BE_CPU_EVICT = "BECPUEvict"
+CPU_ALLOCATABLE_EVICT = "CPUAllocatableEvict"
+CPU_EVICT = "CPUEvict"
+BE_MEMORY_EVICT = "BEMemoryEvict"
+MEMORY_ALLOCATABLE_EVICT = "MemoryAllocatableEvict"
+MEMORY_EVICT = "MemoryEvict"
 
 _MILLI = 1000
 _BUSY_PERCENT = 90  # usage of the limit at which best effort counts as busy, by default
@@ -38,7 +42,11 @@ def cpu_tasks(inputs: StrategyInputs, features: Collection[str]) -> list[Task]:
     """Return the eviction tasks; ``features`` are the enabled ones."""
     if not inputs.view.threshold.enable or inputs.view.machine.capacity_milli <= 0:
         return []
-    builders = {SATISFACTION: _satisfaction, CPU_ALLOCATABLE: _cpu_allocatable, CPU_USAGE: _usage}
+    builders = {
+        BE_CPU_EVICT: _cpu_satisfaction,
+        CPU_ALLOCATABLE_EVICT: _cpu_allocatable,
+        CPU_EVICT: _cpu_usage,
+    }
     built = (build(inputs) for feature, build in builders.items() if feature in features)
     return [task for task in built if task is not None and task.release]
 
@@ -59,7 +67,7 @@ def satisfaction_release(
     return int(request_milli * gap)
 
 
-def _satisfaction(inputs: StrategyInputs) -> Task | None:
+def _cpu_satisfaction(inputs: StrategyInputs) -> Task | None:
     threshold = inputs.view.threshold
     lower = threshold.cpu_evict_be_satisfaction_lower_percent
     upper = threshold.cpu_evict_be_satisfaction_upper_percent
@@ -87,7 +95,7 @@ def _satisfaction(inputs: StrategyInputs) -> Task | None:
         release = candidate if release is None else min(release, candidate)
     request, limit, _ = average
     return Task(
-        SATISFACTION,
+        BE_CPU_EVICT,
         Target.REQUESTED,
         {BATCH_CPU: float(release or 0)},
         _by_priority_and_share(inputs),
@@ -100,19 +108,19 @@ def _cpu_allocatable(inputs: StrategyInputs) -> Task | None:
     threshold = inputs.view.threshold
     return requested_task(
         inputs.view,
-        CPU_ALLOCATABLE,
+        CPU_ALLOCATABLE_EVICT,
         CPU,
         (
             threshold.cpu_allocatable_evict_threshold_percent,
             threshold.cpu_allocatable_evict_lower_percent,
         ),
         lambda highest: _candidates(
-            inputs, CPU_ALLOCATABLE, CPU, highest, lambda each: each.requested
+            inputs, CPU_ALLOCATABLE_EVICT, CPU, highest, lambda each: each.requested
         ),
     )
 
 
-def _usage(inputs: StrategyInputs) -> Task | None:
+def _cpu_usage(inputs: StrategyInputs) -> Task | None:
     threshold = inputs.view.threshold
     percent, highest = (
         threshold.cpu_evict_threshold_percent,
@@ -133,10 +141,10 @@ def _usage(inputs: StrategyInputs) -> Task | None:
     if release is None:
         return None
     return Task(
-        CPU_USAGE,
+        CPU_EVICT,
         Target.USED,
         {CPU: float(release)},
-        _candidates(inputs, CPU_USAGE, CPU, highest, lambda each: each.used),
+        _candidates(inputs, CPU_EVICT, CPU, highest, lambda each: each.used),
         lambda candidate: {CPU: candidate.used},
         f"the node uses {used.average():.1f} cores, {percent} % or more",
     )
@@ -227,32 +235,27 @@ def _is_busy(used_milli: float, limit_milli: float, percent: int | None) -> bool
     return used_milli / limit_milli >= (_BUSY_PERCENT if percent is None else percent) / 100
 
 
-BEST_EFFORT = "BEMemoryEvict"
-MEMORY_ALLOCATABLE = "MemoryAllocatableEvict"
-MEMORY_USAGE = "MemoryEvict"
-
-
 def memory_tasks(inputs: StrategyInputs, features: Collection[str]) -> list[Task]:
     """Return the eviction tasks; ``features`` are the enabled ones."""
     if not inputs.view.threshold.enable or inputs.view.machine.memory_bytes <= 0:
         return []
     tasks = []
-    usage = _usage_release(inputs)
-    if BEST_EFFORT in features and usage is not None:
-        candidates = _best_effort(inputs)
-        tasks.append(_by_usage(BEST_EFFORT, usage, candidates))
-    if MEMORY_ALLOCATABLE in features:
+    usage = _memory_release(inputs)
+    if BE_MEMORY_EVICT in features and usage is not None:
+        candidates = _best_effort_by_memory(inputs)
+        tasks.append(_by_usage(BE_MEMORY_EVICT, usage, candidates))
+    if MEMORY_ALLOCATABLE_EVICT in features:
         task = _memory_allocatable(inputs)
         if task is not None and task.release:
             tasks.append(task)
     highest = inputs.view.threshold.evict_enabled_priority_threshold
-    if MEMORY_USAGE in features and usage is not None and highest is not None:
-        candidates = _candidates(inputs, MEMORY_USAGE, MEMORY, highest, lambda each: each.used)
-        tasks.append(_by_usage(MEMORY_USAGE, usage, candidates))
+    if MEMORY_EVICT in features and usage is not None and highest is not None:
+        candidates = _candidates(inputs, MEMORY_EVICT, MEMORY, highest, lambda each: each.used)
+        tasks.append(_by_usage(MEMORY_EVICT, usage, candidates))
     return tasks
 
 
-def _usage_release(inputs: StrategyInputs) -> tuple[int, str] | None:
+def _memory_release(inputs: StrategyInputs) -> tuple[int, str] | None:
     """Return the bytes to release and the reason; None below the threshold or if unknown."""
     threshold = inputs.view.threshold
     percent = threshold.memory_evict_threshold_percent
@@ -286,19 +289,19 @@ def _memory_allocatable(inputs: StrategyInputs) -> Task | None:
     threshold = inputs.view.threshold
     return requested_task(
         inputs.view,
-        MEMORY_ALLOCATABLE,
+        MEMORY_ALLOCATABLE_EVICT,
         MEMORY,
         (
             threshold.memory_allocatable_evict_threshold_percent,
             threshold.memory_allocatable_evict_lower_percent,
         ),
         lambda highest: _candidates(
-            inputs, MEMORY_ALLOCATABLE, MEMORY, highest, lambda each: each.requested
+            inputs, MEMORY_ALLOCATABLE_EVICT, MEMORY, highest, lambda each: each.requested
         ),
     )
 
 
-def _best_effort(inputs: StrategyInputs) -> list[EvictionCandidate]:
+def _best_effort_by_memory(inputs: StrategyInputs) -> list[EvictionCandidate]:
     """Return best-effort pods by priority, then by memory and name in descending order."""
     pods = best_effort_pods(inputs.view, lambda pod: _used_bytes(inputs, pod), BATCH_MEMORY)
     by_name = sorted(pods, key=lambda each: each.pod.pod.metadata.name, reverse=True)
