@@ -47,6 +47,8 @@ _TYPE_NAMES = {
 }
 _SHOWN = 80  # characters of a wrong value that a message shows
 
+_SPELT = (Quantity, Duration)  # a union would be created at every call
+
 
 class _Header(msgspec.Struct, rename="camel"):
     api_version: str | None = None
@@ -242,7 +244,6 @@ def _to_json(value: Any) -> Any:
     raise BugError(f"no encoder for {type(value)}")
 
 
-_SPELT = (Quantity, Duration)  # a union would be created at every call
 _ENCODER = msgspec.json.Encoder(enc_hook=_to_json)
 _SORTING_ENCODER = msgspec.json.Encoder(enc_hook=_to_json, order="deterministic")
 _HEADER_DECODER = decoder_of(_Header)

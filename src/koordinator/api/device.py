@@ -13,6 +13,9 @@ from koordinator.api.crd import CustomResource, StandardCondition
 from koordinator.api.meta import ApiStruct, Int32
 from koordinator.api.resource_validation import check_amounts
 
+HEALTHY = "Healthy"  # whether the device can be allocated; a driver's error code is the reason
+NUMA_UNKNOWN = -1  # as a node id
+
 
 class DeviceType(StrEnum):
     """The types that Koordinator schedules.  NPUs, MLUs and the like count as GPUs."""
@@ -20,10 +23,6 @@ class DeviceType(StrEnum):
     GPU = "gpu"
     RDMA = "rdma"
     FPGA = "fpga"
-
-
-HEALTHY = "Healthy"  # whether the device can be allocated; a driver's error code is the reason
-NUMA_UNKNOWN = -1  # as a node id
 
 
 class DeviceTopology(ApiStruct, frozen=True, kw_only=True):

@@ -26,6 +26,8 @@ ROOT_QUOTA: Final = "koordinator-root-quota"
 SYSTEM_QUOTA: Final = "koordinator-system-quota"
 DEFAULT_QUOTA: Final = "koordinator-default-quota"  # of pods without quota
 
+_UNTYPED: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
+
 
 class ElasticQuotaSpec(ApiStruct, frozen=True, kw_only=True):
     """Guaranteed and maximum amounts of the quota."""
@@ -120,9 +122,6 @@ class ElasticQuotaProfile(CustomResource, frozen=True, kw_only=True):
 
     spec: ElasticQuotaProfileSpec
     status: ElasticQuotaProfileStatus = ElasticQuotaProfileStatus()
-
-
-_UNTYPED: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
 
 
 class QuotaTreeNode(ApiStruct, frozen=True, kw_only=True):

@@ -11,6 +11,10 @@ from typing import Final, Self
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
 
+_VERSION: Final = re.compile(
+    r"v?1\.([0-9]{1,3})(?:\+|\.[0-9]{1,5}(?:[-+.][0-9A-Za-z.+-]{0,100})?)?"
+)
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class KubeVersion:
@@ -39,10 +43,6 @@ class KubeVersion:
         """Return the release itself, or the nearest one that is served."""
         return min(max(self, OLDEST), NEWEST)
 
-
-_VERSION: Final = re.compile(
-    r"v?1\.([0-9]{1,3})(?:\+|\.[0-9]{1,5}(?:[-+.][0-9A-Za-z.+-]{0,100})?)?"
-)
 
 OLDEST: Final = KubeVersion(33)
 NEWEST: Final = KubeVersion(37)

@@ -131,6 +131,8 @@ SECONDARY_DEVICE_WELL_PLANNED: Final = "node.koordinator.sh/secondary-device-wel
 #: true: the controller applies the profile to existing pods
 CONTROLLER_MANAGED: Final = "config.koordinator.sh/controller-managed"
 
+HAMI_CORE: Final = "HAMi-core"  # the GPU isolation provider, in upper or lower case
+
 
 class OperatingMode(StrEnum):
     """Whether a pod runs, or holds its resources for others as a reservation does."""
@@ -163,9 +165,6 @@ class CoreSchedPolicy(StrEnum):
     DEFAULT = ""  # as the node is configured
     NONE = "none"
     EXCLUSIVE = "exclusive"
-
-
-HAMI_CORE: Final = "HAMi-core"  # the GPU isolation provider, in upper or lower case
 
 
 def gpu_isolation_provider(labels: Mapping[str, str]) -> str:

@@ -13,6 +13,8 @@ from koordinator.api.crd import CustomResource
 from koordinator.api.meta import ApiStruct, Condition, KubeObject
 from koordinator.foundation.quantity import Quantity
 
+NUMA_ZONE = "Node"  # the zone type of a NUMA node, which is called node-<id>
+
 
 class NodePodPreemptionPolicy(ApiStruct, frozen=True, kw_only=True):
     """Preemption of pods of one node.  Gate InPlacePodVerticalScalingSchedulerPreemption.
@@ -85,9 +87,6 @@ class Node(KubeObject, frozen=True, kw_only=True):
 
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
-
-
-NUMA_ZONE = "Node"  # the zone type of a NUMA node, which is called node-<id>
 
 
 class CostInfo(ApiStruct, frozen=True, kw_only=True):

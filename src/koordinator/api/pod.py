@@ -28,6 +28,9 @@ INFEASIBLE = "Infeasible"  # its reason where the node never can
 DEFERRED = "Deferred"  # its reason where the node has too little room now
 PREEMPTED = "PreemptionByScheduler"  # its reason where a scheduler makes room
 
+#: Phases of pods whose containers have all ended and will not be restarted.
+TERMINAL_PHASES: Final = ("Succeeded", "Failed")
+
 
 class ContainerPort(ApiStruct, frozen=True, kw_only=True):
     """``host_port`` 0 takes no port of the node."""
@@ -280,10 +283,6 @@ class PodTemplateSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 KINDS = (Pod,)
-
-
-#: Phases of pods whose containers have all ended and will not be restarted.
-TERMINAL_PHASES: Final = ("Succeeded", "Failed")
 
 
 def is_terminal(pod: Pod) -> bool:

@@ -22,6 +22,9 @@ from koordinator.api.core import ResourceList
 from koordinator.api.crd import CustomResource, StandardCondition
 from koordinator.api.meta import ApiStruct, Int32, KubeObject
 
+SCHEDULED_1_36 = "PodGroupScheduled"  # condition
+SCHEDULED_1_37 = "PodGroupInitiallyScheduled"  # the same from 1.37 on
+
 
 class PodGroupPhase(StrEnum):
     """Phase of a group, empty before the first sync; Unknown is never set."""
@@ -120,10 +123,6 @@ class SchedulingWorkload(KubeObject, frozen=True, kw_only=True):
     def policy_of(self, group: str) -> PodGroupPolicy | None:
         """Return the policy of the pod group of that name; None if there is no such group."""
         return next((one.policy for one in self.spec.pod_groups if one.name == group), None)
-
-
-SCHEDULED_1_36 = "PodGroupScheduled"  # condition
-SCHEDULED_1_37 = "PodGroupInitiallyScheduled"  # the same from 1.37 on
 
 
 class TopologyConstraint(ApiStruct, frozen=True, kw_only=True):

@@ -21,6 +21,18 @@ from koordinator.api.syntax import (
 )
 from koordinator.foundation.errors import InputError, InvalidError
 
+_WORD = r"[^\s,!=()<>]+"
+_REQUIREMENT = re.compile(
+    rf"(?P<absent>!)?\s*(?P<key>{_WORD})\s*"
+    rf"(?:(?P<equals>==?|!=)\s*(?P<value>[^\s,!=()<>]*)"
+    rf"|(?<=\s)(?P<among>in|notin)\s*\((?P<values>[^()]*)\))?\s*(?:,\s*|$)"
+)
+
+_WITH_VALUES = ("In", "NotIn")
+_WITHOUT_VALUES = ("Exists", "DoesNotExist")
+_WITH_NUMBER = ("Gt", "Lt")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+
 
 def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     """Return whether all requirements hold; an empty selector matches all labels, None no labels.
@@ -82,14 +94,6 @@ def _requirement_text(requirement: LabelSelectorRequirement) -> str:
             )
 
 
-_WORD = r"[^\s,!=()<>]+"
-_REQUIREMENT = re.compile(
-    rf"(?P<absent>!)?\s*(?P<key>{_WORD})\s*"
-    rf"(?:(?P<equals>==?|!=)\s*(?P<value>[^\s,!=()<>]*)"
-    rf"|(?<=\s)(?P<among>in|notin)\s*\((?P<values>[^()]*)\))?\s*(?:,\s*|$)"
-)
-
-
 def parse_label_selector(text: str) -> LabelSelector:
     """Return the selector that a text spells, such as ``a=b,!c,d in (e,f)``; empty: all.
 
@@ -119,12 +123,6 @@ def _requirement(match: re.Match[str]) -> LabelSelectorRequirement:
     return LabelSelectorRequirement(
         key=key, operator="DoesNotExist" if match["absent"] else "Exists"
     )
-
-
-_WITH_VALUES = ("In", "NotIn")
-_WITHOUT_VALUES = ("Exists", "DoesNotExist")
-_WITH_NUMBER = ("Gt", "Lt")
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def check_label_selector(selector: LabelSelector | None, path: str) -> None:

@@ -70,6 +70,18 @@ from koordinator.api.workload import (
 )
 from koordinator.foundation.errors import InputError
 
+HIGHEST_USER_PRIORITY = 1_000_000_000
+_SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_ACCESS_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+_VOLUME_MODES = ("Filesystem", "Block")
+_BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
+_RECLAIM_POLICIES = ("Delete", "Retain")
+_ALONE = "ReadWriteOncePod"
+_PERCENT = re.compile(r"(100|[0-9]{1,2})%")
+_NAMED_AS_DNS_LABELS = (Namespace, Service)
+_MOST_GROUPS = 8
+_LONGEST_CRON_JOB = 52  # its Jobs have eleven characters more
+
 
 def validate_elastic_quota(quota: ElasticQuota) -> None:
     """Validate a quota without its place in the tree.
@@ -118,19 +130,6 @@ CUSTOM_CHECKS: Final[Mapping[type[KubeObject], Callable[[Any], None]]] = Mapping
         Recommendation: validate_recommendation,
     }
 )
-
-
-HIGHEST_USER_PRIORITY = 1_000_000_000
-_SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-_ACCESS_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
-_VOLUME_MODES = ("Filesystem", "Block")
-_BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
-_RECLAIM_POLICIES = ("Delete", "Retain")
-_ALONE = "ReadWriteOncePod"
-_PERCENT = re.compile(r"(100|[0-9]{1,2})%")
-_NAMED_AS_DNS_LABELS = (Namespace, Service)
-_MOST_GROUPS = 8
-_LONGEST_CRON_JOB = 52  # its Jobs have eleven characters more
 
 
 def validate(obj: KubeObject) -> None:

@@ -39,6 +39,8 @@ REFUSAL_TTL_FACTOR = 20  # multiple of the time that the reviews of all namespac
 MAX_REFUSAL_TTL_S = 600.0
 MAX_USERS = 256  # users with cached rights
 
+_NO_NAMES: frozenset[str] = frozenset()
+
 
 @dataclass(frozen=True, slots=True)
 class ViewScope:
@@ -322,7 +324,6 @@ class PrivateNames:
         return name in self.reservations or not self.owners.get(name, _NO_NAMES) <= scope.namespaces
 
 
-_NO_NAMES: frozenset[str] = frozenset()
 NOTHING_PRIVATE = PrivateNames({}, _NO_NAMES, _NO_NAMES)
 
 

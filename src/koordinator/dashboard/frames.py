@@ -34,6 +34,8 @@ MAX_CAUSES = 100  # in a frame
 SCOPES_PER_FRAME = 10  # tenants whose pods are updated with one overview; each takes 0.2 ms
 CAUSES_BYTES = 8 << 10  # causes of this size go with every frame, twice the size with every second
 
+_NO_ROWS = msgspec.Raw(b"[]")
+
 
 class WaitingCause(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Pods that wait for the same cause, the longest waiting first."""
@@ -130,9 +132,6 @@ class SharedWork:
         encoded = msgspec.Raw(msgspec.json.encode(rows))
         self._encoded.append((before.values, encoded))
         return encoded
-
-
-_NO_ROWS = msgspec.Raw(b"[]")
 
 
 class FrameEncoder:

@@ -37,6 +37,11 @@ MAX_LISTED = 500  # pods or gangs in one answer
 MAX_QUEUED = 100  # pods of the scheduling queue
 MAX_MATCHES = 20  # pods by a part of their names
 
+MIN_TTL_S = 1.0
+TTL_FACTOR = 20  # multiple of the time an answer took; bounds the load to a twentieth of the time
+MAX_ANSWERS = 256
+MAX_KEYS = 2 * MAX_ANSWERS  # keys with a lock; includes keys whose answer raised
+
 
 def objects_of(handle: SchedulerHandle) -> list[KubeObject]:
     """Return all objects of the scheduler's state: nodes first, pods last."""
@@ -282,12 +287,6 @@ def gang_report(handle: SchedulerHandle) -> GangReport:
 def is_waiting(gang: GangSummary) -> bool:
     """Return whether fewer members than the gang's minimum have a node."""
     return gang.bound < gang.min_member
-
-
-MIN_TTL_S = 1.0
-TTL_FACTOR = 20  # multiple of the time an answer took; bounds the load to a twentieth of the time
-MAX_ANSWERS = 256
-MAX_KEYS = 2 * MAX_ANSWERS  # keys with a lock; includes keys whose answer raised
 
 
 class AnswerCache:

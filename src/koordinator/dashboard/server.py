@@ -101,6 +101,15 @@ ReportT = TypeVar("ReportT")
 #: Decodes manifests entered by a reader.  Raises InputError.
 ManifestReader = Callable[[str], Sequence[KubeObject]]
 
+_KEEP_ALIVE = b":\n\n"
+
+#: Folders of the pages: of an installed package, of a checkout of the sources.
+_DOCUMENTATION: Final[Sequence[Traversable]] = (
+    files("koordinator.dashboard").joinpath("docs"),
+    Path(__file__).parents[3] / "docs" / "how-to",
+)
+_PAGE: Final = re.compile(r"[a-z0-9-]+\.md")
+
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
@@ -250,9 +259,6 @@ class _EventStream(Response):
         finally:
             self._close()
             closing.cancel()
-
-
-_KEEP_ALIVE = b":\n\n"
 
 
 class _Pages:
@@ -634,14 +640,6 @@ async def _documentation(request: Request) -> Response:
         raise NotFoundError(f"there is no page {name}")
     text = await run_in_threadpool(page.read_text, "utf-8")
     return PlainTextResponse(text, headers={"x-content-type-options": "nosniff"})
-
-
-#: Folders of the pages: of an installed package, of a checkout of the sources.
-_DOCUMENTATION: Final[Sequence[Traversable]] = (
-    files("koordinator.dashboard").joinpath("docs"),
-    Path(__file__).parents[3] / "docs" / "how-to",
-)
-_PAGE: Final = re.compile(r"[a-z0-9-]+\.md")
 
 
 def _static(name: str) -> Callable[[Request], Any]:

@@ -23,6 +23,20 @@ MAX_CAUSES = 8
 MAX_SAMPLE_CAUSES = 32
 OTHERS = "other causes"
 
+MAX_MARKS = 2000
+MAX_NAMED = 20  # pods or nodes in one comparison, per kind of change
+MIN_INTERVAL_S = 2.0  # a comparison takes about 20 ms with 100,000 pods
+FLAPS = 4  # changes between ready and not ready
+FLAPPING_WITHIN_S = 3600.0
+
+_STATE = COLUMNS.index("state")
+_HEALTH = {
+    NodeHealth.READY: "is ready",
+    NodeHealth.CORDONED: "is cordoned",
+    NodeHealth.UNHEALTHY_DEVICE: "has an unhealthy device",
+    NodeHealth.NOT_READY: "is not ready",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class TimelineSample:
@@ -114,21 +128,6 @@ def _kinds(causes: Iterable[str]) -> dict[str, str]:
     kind_of = {cause: without_names(cause) for cause in causes}
     alike = Counter(kind_of.values())
     return {cause: kind if alike[kind] > 1 else cause for cause, kind in kind_of.items()}
-
-
-MAX_MARKS = 2000
-MAX_NAMED = 20  # pods or nodes in one comparison, per kind of change
-MIN_INTERVAL_S = 2.0  # a comparison takes about 20 ms with 100,000 pods
-FLAPS = 4  # changes between ready and not ready
-FLAPPING_WITHIN_S = 3600.0
-
-_STATE = COLUMNS.index("state")
-_HEALTH = {
-    NodeHealth.READY: "is ready",
-    NodeHealth.CORDONED: "is cordoned",
-    NodeHealth.UNHEALTHY_DEVICE: "has an unhealthy device",
-    NodeHealth.NOT_READY: "is not ready",
-}
 
 
 @dataclass(slots=True)

@@ -29,6 +29,32 @@ from koordinator.descheduler.contract import Handle
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.lazy_dataclass import dataclass
 
+_BANDS: Final[Mapping[PriorityBand, int]] = {
+    PriorityBand.FREE: 1,
+    PriorityBand.BATCH: 2,
+    PriorityBand.MID: 3,
+    PriorityBand.PROD: 4,
+    PriorityBand.NONE: 5,
+}
+_KUBE_QOS: Final[Mapping[KubeQos, int]] = {
+    KubeQos.BEST_EFFORT: 1,
+    KubeQos.BURSTABLE: 2,
+    KubeQos.GUARANTEED: 3,
+}
+_QOS: Final[Mapping[QosClass, int]] = {
+    QosClass.BE: 1,
+    QosClass.LS: 2,
+    QosClass.LSR: 3,
+    QosClass.LSE: 4,
+    QosClass.SYSTEM: 4,
+    QosClass.NONE: 5,
+}
+
+SYSTEM_CRITICAL_PRIORITY: Final = 2_000_000_000
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_SOURCE: Final = "kubernetes.io/config.source"
+_FROM_API: Final = "api"
+
 
 class ScopedPluginArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
     """Arguments of upstream's plugins that select pods by namespace and label."""
@@ -86,27 +112,6 @@ def selected_nodes(nodes: Sequence[Node], selector: LabelSelector | None) -> Seq
     return [node for node in nodes if matches(selector, node.metadata.labels)]
 
 
-_BANDS: Final[Mapping[PriorityBand, int]] = {
-    PriorityBand.FREE: 1,
-    PriorityBand.BATCH: 2,
-    PriorityBand.MID: 3,
-    PriorityBand.PROD: 4,
-    PriorityBand.NONE: 5,
-}
-_KUBE_QOS: Final[Mapping[KubeQos, int]] = {
-    KubeQos.BEST_EFFORT: 1,
-    KubeQos.BURSTABLE: 2,
-    KubeQos.GUARANTEED: 3,
-}
-_QOS: Final[Mapping[QosClass, int]] = {
-    QosClass.BE: 1,
-    QosClass.LS: 2,
-    QosClass.LSR: 3,
-    QosClass.LSE: 4,
-    QosClass.SYSTEM: 4,
-    QosClass.NONE: 5,
-}
-
 Rank = tuple[float, ...]
 
 
@@ -146,12 +151,6 @@ def in_low_priority_order(pods: Iterable[Pod]) -> list[Pod]:
 
     backwards = list(pods)[::-1]
     return sorted(backwards, key=key)
-
-
-SYSTEM_CRITICAL_PRIORITY: Final = 2_000_000_000
-_MIRROR: Final = "kubernetes.io/config.mirror"
-_SOURCE: Final = "kubernetes.io/config.source"
-_FROM_API: Final = "api"
 
 
 def is_always_evictable(pod: Pod) -> bool:

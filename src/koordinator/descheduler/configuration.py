@@ -47,6 +47,8 @@ Limit = Annotated[int, Meta(ge=0)]
 
 # -- arguments of plugins --------------------------------------------------------------------
 
+_DEFAULT_PLUGINS = {"evict": (MIGRATION_CONTROLLER,), "filter": (MIGRATION_CONTROLLER,)}
+
 
 class DeschedulerPluginArgs(ConfigStruct, frozen=True, kw_only=True):
     """Arguments of a plugin; the name of a subclass is the ``kind`` in the file."""
@@ -198,9 +200,6 @@ class DeschedulerPlugins(ConfigStruct, frozen=True, kw_only=True):
     def names_at(self, point: str) -> tuple[str, ...]:
         """Return the plugins of an extension point in running order."""
         return self.changes_at(point).over(_DEFAULT_PLUGINS.get(point, ()))
-
-
-_DEFAULT_PLUGINS = {"evict": (MIGRATION_CONTROLLER,), "filter": (MIGRATION_CONTROLLER,)}
 
 
 class DeschedulerPluginConfig(ConfigStruct, frozen=True, kw_only=True):

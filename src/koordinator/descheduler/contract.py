@@ -38,6 +38,9 @@ from koordinator.descheduler.configuration import POINTS, DeschedulerPluginArgs
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.lazy_dataclass import dataclass
 
+#: Results of evictions: label ``result`` of the metric ``pods_evicted``.
+SUCCESS, ERROR = "success", "error"
+
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
@@ -108,9 +111,6 @@ class MoveProof:
 
 KindT = TypeVar("KindT", bound=KubeObject)
 ArgsT = TypeVar("ArgsT", bound=DeschedulerPluginArgs)
-
-#: Results of evictions: label ``result`` of the metric ``pods_evicted``.
-SUCCESS, ERROR = "success", "error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

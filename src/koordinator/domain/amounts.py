@@ -37,6 +37,8 @@ _FIELDS = {
     "pods": "AllowedPodNumber",
 }
 
+NOTHING: Amounts = MappingProxyType({})
+
 
 def canonical(name: str, quantity: Quantity) -> int:
     """Return milli-CPU for ``cpu``, whole units (rounded up) for everything else."""
@@ -108,9 +110,6 @@ def total(of: Iterable[Amounts]) -> dict[str, int]:
 def amplified(amount: int, ratio: float) -> int:
     """Return the amount multiplied by a node's amplification ratio, rounded up."""
     return math.ceil(amount * ratio) if ratio > 1 else amount
-
-
-NOTHING: Amounts = MappingProxyType({})
 
 
 def amounts_of(resources: ResourceList) -> dict[str, int]:

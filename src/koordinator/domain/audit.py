@@ -19,6 +19,13 @@ from koordinator.foundation.decoders import decoder_of
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
 
+_ENCODER = msgspec.json.Encoder()
+_BEGIN = b'{"atS":'  # prefix of every line
+LONGEST_LINE_BYTES = 64 << 20  # ten times the pods of the largest jobs
+
+#: Minimum number of closings of a flapping node.
+FLAPS_FROM = 2
+
 
 class AuditOutcome(StrEnum):
     """Outcome of the pods of an entry, or of a node."""
@@ -81,9 +88,6 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel
 
 
 _DECODER = decoder_of(AuditEntry)
-_ENCODER = msgspec.json.Encoder()
-_BEGIN = b'{"atS":'  # prefix of every line
-LONGEST_LINE_BYTES = 64 << 20  # ten times the pods of the largest jobs
 
 
 def to_lines(entries: Iterable[AuditEntry]) -> bytes:
@@ -150,9 +154,6 @@ class AuditChoice:
 
 
 CauseT = TypeVar("CauseT")
-
-#: Minimum number of closings of a flapping node.
-FLAPS_FROM = 2
 
 
 class PluginTime(msgspec.Struct, frozen=True, rename="camel"):

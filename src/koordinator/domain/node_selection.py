@@ -20,6 +20,12 @@ from koordinator.api.pod import PodSpec
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 FORBIDDING = ("NoSchedule", "NoExecute")
 
+_NAME = "metadata.name"
+_COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
+    "Gt": lambda label, bound: label > bound,
+    "Lt": lambda label, bound: label < bound,
+}
+
 
 def tolerates(toleration: Toleration | DeviceToleration, taint: Taint | DeviceTaint) -> bool:
     """Return whether the toleration matches the taint of a node or device.
@@ -46,13 +52,6 @@ def untolerated(
         for taint in taints
         if taint.effect in effects and not any(tolerates(t, taint) for t in tolerations)
     ]
-
-
-_NAME = "metadata.name"
-_COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
-    "Gt": lambda label, bound: label > bound,
-    "Lt": lambda label, bound: label < bound,
-}
 
 
 def admits_pod(node: Node, spec: PodSpec) -> bool:

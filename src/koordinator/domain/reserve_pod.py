@@ -35,6 +35,12 @@ from koordinator.domain.amounts import canonical
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.quantity import Quantity
 
+HIGHEST_PRIORITY: Final = 2**31 - 1  # default of reservations: never preempted
+DEFAULT_NAMESPACE: Final = "default"
+NAME_PREFIX: Final = "reservation:"  # a colon is invalid in pod names
+OVER: Final = (ReservationPhase.SUCCEEDED, ReservationPhase.FAILED)
+_FAKE_CONTAINER = "__internal_fake_container__"  # carries amounts that differ from the template
+
 
 class ReservePodTerms(ApiStruct, frozen=True, kw_only=True):
     """Terms of a reservation for its pod; all but the policy are set only for pre-allocation."""
@@ -55,11 +61,6 @@ TERMS: Final = AnnotationCodec(
 INTERNAL_KEYS: Final = frozenset(
     {RESERVE_POD, RESERVATION_NAME, RESERVATION_NODE, IS_PRE_ALLOCATION, TERMS.key}
 )
-HIGHEST_PRIORITY: Final = 2**31 - 1  # default of reservations: never preempted
-DEFAULT_NAMESPACE: Final = "default"
-NAME_PREFIX: Final = "reservation:"  # a colon is invalid in pod names
-OVER: Final = (ReservationPhase.SUCCEEDED, ReservationPhase.FAILED)
-_FAKE_CONTAINER = "__internal_fake_container__"  # carries amounts that differ from the template
 
 
 def without_internal_keys(pod: Pod) -> Pod:

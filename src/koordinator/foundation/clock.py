@@ -21,6 +21,25 @@ _CORRECT_EVERY_S: Final = 0.1
 
 UTC = dt.UTC
 
+_NANOS_OF_UNIT = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,  # micro sign
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+_MICROS_PER_SECOND = 10**6
+_MICROS_PER_MILLI = 10**3
+_MAX_NANOS = 2**63 - 1
+_MAX_TEXT = 100  # characters; bounds the work that one text can cause
+
+_PART = r"(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)"
+_PARTS = re.compile(_PART)
+_TEXT = re.compile(rf"[+-]?(?:0|(?:{_PART})+)")
+
 
 class Clock(Protocol):
     """Seconds since the Unix epoch; monotonic within a process, except WallClock."""
@@ -124,26 +143,6 @@ def to_epoch_s(when: dt.datetime | None, default: float = 0.0) -> float:
     if when is None:
         return default
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
-
-
-_NANOS_OF_UNIT = {
-    "ns": 1,
-    "us": 10**3,
-    "µs": 10**3,  # micro sign
-    "μs": 10**3,
-    "ms": 10**6,
-    "s": 10**9,
-    "m": 60 * 10**9,
-    "h": 3600 * 10**9,
-}
-_MICROS_PER_SECOND = 10**6
-_MICROS_PER_MILLI = 10**3
-_MAX_NANOS = 2**63 - 1
-_MAX_TEXT = 100  # characters; bounds the work that one text can cause
-
-_PART = r"(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)"
-_PARTS = re.compile(_PART)
-_TEXT = re.compile(rf"[+-]?(?:0|(?:{_PART})+)")
 
 
 class Duration(dt.timedelta):

@@ -23,6 +23,10 @@ JsonDecoder = msgspec.json.Decoder  # noqa: TID251 -- the type alone
 _known: set[object] = set()
 _first_time = RLock()
 
+LARGEST_CHECKED_BYTES = 1 << 20  # what people write; to check what programs write takes too long
+_NO_SPACE = re.compile(r"\S")
+_TOKEN = re.compile(rb'(?P<text>"(?:[^"\\]|\\.)*")(?:\s*(?P<colon>:))?|[{}\[\]]', re.DOTALL)
+
 
 @overload
 def decode_json(text: bytes | str | msgspec.Raw) -> Any: ...
@@ -60,11 +64,6 @@ def _prepare(wanted: object) -> None:
         with suppress(msgspec.ValidationError):  # the value is irrelevant; the type is known now
             msgspec.convert(None, wanted)  # noqa: TID251 -- here is where it is safe
         _known.add(wanted)
-
-
-LARGEST_CHECKED_BYTES = 1 << 20  # what people write; to check what programs write takes too long
-_NO_SPACE = re.compile(r"\S")
-_TOKEN = re.compile(rb'(?P<text>"(?:[^"\\]|\\.)*")(?:\s*(?P<colon>:))?|[{}\[\]]', re.DOTALL)
 
 
 def check_keys(text: bytes, source: str) -> None:

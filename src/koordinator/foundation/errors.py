@@ -27,6 +27,8 @@ from typing import Any
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.text import cut
 
+_SHOWN = 300  # characters of the exception's text, which may quote the input of a tenant
+
 
 class KoordinatorError(Exception):
     """Base of everything this project raises on purpose."""
@@ -112,9 +114,6 @@ class MissingFileError(HostError):
 
 class BugError(KoordinatorError):
     """An invariant of this program does not hold."""
-
-
-_SHOWN = 300  # characters of the exception's text, which may quote the input of a tenant
 
 
 @dataclass(frozen=True, slots=True)

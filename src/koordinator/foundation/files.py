@@ -23,6 +23,8 @@ PACKED = ".gz"
 _GZIP = b"\x1f\x8b"
 _OWNER_ONLY = 0o600
 
+MOST_BYTES: Final = 255  # NAME_MAX of Linux
+
 
 def read_file(path: Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
     """Return what a file holds.
@@ -124,9 +126,6 @@ def open_private(path: Path, flags: int) -> int:
 
 def _too_large(source: str, largest_bytes: int) -> InputError:
     return InputError(f"must not be larger than {largest_bytes // MEBI:,} MiB", source=source)
-
-
-MOST_BYTES: Final = 255  # NAME_MAX of Linux
 
 
 #: A string that ``path_component`` has validated; at run time a plain string.

@@ -18,6 +18,11 @@ MAX_COMBINED: Final = 8
 #: The largest accepted id of a NUMA node, as in Linux; bounds the size of masks.
 MAX_ZONE: Final = 1023
 
+#: The largest accepted minor; bounds the size of masks built from input of other components.
+MAX_MINOR: Final = 1023
+
+_FEW: Final = 8
+
 
 def mask_of(zones: Iterable[int]) -> int:
     """Return the set of some NUMA nodes."""
@@ -54,10 +59,6 @@ def mask_text(mask: int | None) -> str:
     return f"{mask:0{width}b}"
 
 
-#: The largest accepted minor; bounds the size of masks built from input of other components.
-MAX_MINOR: Final = 1023
-
-
 def masks_of(sets: npt.NDArray[np.bool_]) -> list[int]:
     """Convert each row of flags by minor, ``(n, width)``, to a mask."""
     bits = np.packbits(sets, axis=1, bitorder="little")
@@ -68,9 +69,6 @@ def masks_of(sets: npt.NDArray[np.bool_]) -> list[int]:
         int.from_bytes(data[start : start + width], "little")
         for start in range(0, len(data), width)
     ]
-
-
-_FEW: Final = 8
 
 
 def bits_of(mask: int) -> Iterator[int]:

@@ -47,6 +47,14 @@ _LIBRARYS_OWN_BOUND = "maximum nesting depth"  # libyaml reads ahead, and ends a
 _NO_FILE = re.compile(r' in "<\w+ string>",')  # the library's name of the text
 _ACCEPTED = "must be maps, sequences, strings, numbers, true, false or null"
 
+_BOOLS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
+
+_INTEGERS = re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)$")
+_FLOATS = re.compile(
+    r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)"
+    r"|\.(?:nan|NaN|NAN))$"
+)
+
 
 def yaml_documents(
     text: str | bytes, source: str, on_position: Callable[[int], None] | None = None
@@ -265,9 +273,6 @@ def _scalar(node: Any) -> Any:
     raise _odd_tag(node)
 
 
-_BOOLS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
-
-
 def _integer(text: str) -> int:
     digits = text.replace("_", "").lstrip("+-")
     base = {"0b": 2, "0x": 16}.get(digits[:2].lower())
@@ -285,11 +290,6 @@ def _floating(text: str) -> float:
     return float(number)
 
 
-_INTEGERS = re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)$")
-_FLOATS = re.compile(
-    r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)"
-    r"|\.(?:nan|NaN|NAN))$"
-)
 _Loader.add_implicit_resolver(_INTEGER, _INTEGERS, list("-+0123456789"))
 _Loader.add_implicit_resolver(_FLOATING, _FLOATS, list("-+0123456789."))
 

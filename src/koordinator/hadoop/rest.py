@@ -38,6 +38,23 @@ LARGEST_ANSWER: Final = 64 << 20
 _SHOWN: Final = 200  # characters of a refusal
 _OK, _REDIRECTED, _REFUSED, _UNAUTHORIZED, _FAILED = 200, 300, 400, 401, 500
 
+_CLUSTER = "/ws/v1/cluster"
+_LIVING = "RUNNING,UNHEALTHY,DECOMMISSIONING"
+_ACTIVE = "ACTIVE"
+
+#: States in which a container's processes are ending or have ended.
+FINISHED_STATES: Final = frozenset(
+    (
+        "KILLING",
+        "DONE",
+        "LOCALIZATION_FAILED",
+        "CONTAINER_RESOURCES_CLEANINGUP",
+        "CONTAINER_CLEANEDUP_AFTER_KILL",
+        "EXITED_WITH_FAILURE",
+        "EXITED_WITH_SUCCESS",
+    )
+)
+
 
 class WebService:
     """Client of ``http://address`` (https with ``tls``) with an optional ``user.name``."""
@@ -140,11 +157,6 @@ def _shown(text: bytes) -> str:
         message = text.decode(errors="replace")
     # JSON may have halves of surrogate pairs.
     return one_line(str(message).encode(errors="replace").decode(), _SHOWN)
-
-
-_CLUSTER = "/ws/v1/cluster"
-_LIVING = "RUNNING,UNHEALTHY,DECOMMISSIONING"
-_ACTIVE = "ACTIVE"
 
 
 class _Resource(msgspec.Struct, gc=False):
@@ -252,20 +264,6 @@ def _node(each: _Node) -> YarnNode:
         raise UnsupportedError("nodes have no totalResource: Hadoop is older than 3.3")
     used = YarnResource(max(each.used_vcores, 0), max(each.used_mb, 0))
     return YarnNode(each.id, each.state, each.total.amounts(), used, each.containers)
-
-
-#: States in which a container's processes are ending or have ended.
-FINISHED_STATES: Final = frozenset(
-    (
-        "KILLING",
-        "DONE",
-        "LOCALIZATION_FAILED",
-        "CONTAINER_RESOURCES_CLEANINGUP",
-        "CONTAINER_CLEANEDUP_AFTER_KILL",
-        "EXITED_WITH_FAILURE",
-        "EXITED_WITH_SUCCESS",
-    )
-)
 
 
 class _Container(msgspec.Struct, gc=False, rename="camel"):

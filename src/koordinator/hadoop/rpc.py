@@ -43,6 +43,22 @@ from koordinator.hadoop.port import (
     YarnRefusedError,
 )
 
+_ADMIN: Final = "org.apache.hadoop.yarn.server.api.ResourceManagerAdministrationProtocolPB"
+_CLIENT: Final = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB"
+HA_SERVICE: Final = "org.apache.hadoop.ha.HAServiceProtocol"
+_HEADER: Final = b"hrpc" + bytes((9, 0, 0))  # version, service class, no SASL
+_PROTOCOL_BUFFER, _FINAL_PACKET, _CONTEXT_CALL = 2, 0, -3
+_SUCCESS: Final = 0
+_ACTIVE: Final = 1
+_KILL: Final = 3  # FORCEFUL_SHUTDOWN of SignalContainerCommandProto
+_RUNNING, _UNHEALTHY, _DECOMMISSIONING = 2, 3, 7
+_STATES: Final = {
+    _RUNNING: "RUNNING",
+    _UNHEALTHY: "UNHEALTHY",
+    _DECOMMISSIONING: "DECOMMISSIONING",
+}
+_LARGEST_ANSWER: Final = 64 << 20
+
 
 def number_field(field: int, value: int) -> bytes:
     """Return a field of type int32, int64, bool or enum; zero is not left out."""
@@ -101,23 +117,6 @@ def bytes_of(message: bytes, field: int) -> bytes:
     """Return a string or message, empty if it is left out."""
     value_or_number = next((value for at, value in fields(message) if at == field), b"")
     return value_or_number if isinstance(value_or_number, bytes) else b""
-
-
-_ADMIN: Final = "org.apache.hadoop.yarn.server.api.ResourceManagerAdministrationProtocolPB"
-_CLIENT: Final = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB"
-HA_SERVICE: Final = "org.apache.hadoop.ha.HAServiceProtocol"
-_HEADER: Final = b"hrpc" + bytes((9, 0, 0))  # version, service class, no SASL
-_PROTOCOL_BUFFER, _FINAL_PACKET, _CONTEXT_CALL = 2, 0, -3
-_SUCCESS: Final = 0
-_ACTIVE: Final = 1
-_KILL: Final = 3  # FORCEFUL_SHUTDOWN of SignalContainerCommandProto
-_RUNNING, _UNHEALTHY, _DECOMMISSIONING = 2, 3, 7
-_STATES: Final = {
-    _RUNNING: "RUNNING",
-    _UNHEALTHY: "UNHEALTHY",
-    _DECOMMISSIONING: "DECOMMISSIONING",
-}
-_LARGEST_ANSWER: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)

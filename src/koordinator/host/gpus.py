@@ -12,6 +12,8 @@ from koordinator.foundation.errors import HostError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.port import Files
 
+BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
 
 @dataclass(frozen=True, slots=True)
 class GpuProblem:
@@ -113,9 +115,6 @@ class GpusOnDemand:
                 self._problem = str(error)
                 raise
         return self._known
-
-
-BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from typing import Final, Protocol
 from koordinator.foundation.errors import HostError
 from koordinator.foundation.lazy_dataclass import dataclass
 
+#: Hierarchies of cgroup v1 that the agent uses.
+HIERARCHIES: Final = ("blkio", "cpu", "cpuacct", "cpuset", "memory", "net_cls", "perf_event")
+
 
 class ContainerRuntime(Protocol):
     """Container runtime; a call may take the whole grace period, so threads call it. Rule R2."""
@@ -290,10 +293,6 @@ class Host(Files, Protocol):
         ``cgroup`` is the folder in its hierarchy.  Raises HostError if the process is in another
         cgroup, or the signal is not permitted.
         """
-
-
-#: Hierarchies of cgroup v1 that the agent uses.
-HIERARCHIES: Final = ("blkio", "cpu", "cpuacct", "cpuset", "memory", "net_cls", "perf_event")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

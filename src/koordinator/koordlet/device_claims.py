@@ -44,6 +44,9 @@ log = logging.getLogger(__name__)
 PLUGIN_TYPE: Final = "DRAPlugin"
 SERVICE: Final = "v1.DRAPlugin"  # as announced at the registration
 
+_NOTHING: Final = b""
+_GPU: Final = DeviceType.GPU
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginInfo:
@@ -105,8 +108,6 @@ class ClaimAnswers:
 
 
 UnaryHandler = Callable[[bytes], bytes]
-_NOTHING: Final = b""
-_GPU: Final = DeviceType.GPU
 
 
 class PreparedClaims:

@@ -20,6 +20,8 @@ from koordinator.foundation.arrays import FloatArray
 from koordinator.foundation.errors import BugError
 from koordinator.foundation.lazy_dataclass import dataclass
 
+MAX_SAMPLES = 12 * 3600  # half a day of seconds: the original keeps no more
+
 
 class Metric(StrEnum):
     """Kind of series; the comment names its owner."""
@@ -204,9 +206,6 @@ class MetricSeries:
         self._times_s[: self._count] = times_s
         self._values[: self._count] = values
         self._next = self._count
-
-
-MAX_SAMPLES = 12 * 3600  # half a day of seconds: the original keeps no more
 
 
 class MetricStore:

@@ -39,6 +39,17 @@ COMPLETED: Final = (
     "v1alpha1.PodResourcesLister/List",
 )
 
+MOST_DEVICES: Final = 1024  # of one type, virtual functions included; no machine has more
+#: Resource names by type; device plugins report devices of other types.
+NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {DeviceType.GPU: NVIDIA_GPU, DeviceType.RDMA: RDMA, DeviceType.FPGA: FPGA}
+)
+
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT_S: Final = 1.0  # for a pod to be published; Multus waits ten seconds
+_POLL_S: Final = 0.02  # of cgroups, whose creation causes no event here
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerDevices:
@@ -81,13 +92,6 @@ class PodResourcesList:
     rest: Annotated[bytes, UnknownFields()] = b""
 
 
-MOST_DEVICES: Final = 1024  # of one type, virtual functions included; no machine has more
-#: Resource names by type; device plugins report devices of other types.
-NAMES: Final[Mapping[str, str]] = MappingProxyType(
-    {DeviceType.GPU: NVIDIA_GPU, DeviceType.RDMA: RDMA, DeviceType.FPGA: FPGA}
-)
-
-
 def pod_devices(allocated: DeviceAllocations) -> dict[str, tuple[str, ...]]:
     """Return ids by resource name, sorted by name.
 
@@ -104,11 +108,6 @@ def _ids(devices: Iterable[DeviceAllocation]) -> tuple[str, ...]:
         ids += [vf.bus_id for vf in functions] or [device.id]
     return tuple(dict.fromkeys(each for each in ids if each))[:MOST_DEVICES]
 
-
-log = logging.getLogger(__name__)
-
-LONGEST_WAIT_S: Final = 1.0  # for a pod to be published; Multus waits ten seconds
-_POLL_S: Final = 0.02  # of cgroups, whose creation causes no event here
 
 Devices = Mapping[str, tuple[str, ...]]  # ids by resource name
 

@@ -60,6 +60,11 @@ from koordinator.manager.writes import Create, Delete, Patch, Write
 
 _PERCENTS = 100
 
+RESYNC_S: Final = 10.0  # changes of nodes do not enqueue profiles
+_UNLIMITED: Final = (2**63 - 1) // 2000
+_FNV_OFFSET, _FNV_PRIME, _FNV_BITS = 0xCBF29CE484222325, 0x100000001B3, 64
+_READY = "Ready"
+
 
 def is_managed(profile: ClusterColocationProfile, *, by_default: bool) -> bool:
     """Return whether the profile applies to existing pods; ``by_default``: without the label."""
@@ -186,12 +191,6 @@ def reconcile_node_slo(
     return ReconcileOutcome(
         (Patch(NodeSlo, slo.metadata.name, merge_patch(slo, wanted)),), rendered.problem
     )
-
-
-RESYNC_S: Final = 10.0  # changes of nodes do not enqueue profiles
-_UNLIMITED: Final = (2**63 - 1) // 2000
-_FNV_OFFSET, _FNV_PRIME, _FNV_BITS = 0xCBF29CE484222325, 0x100000001B3, 64
-_READY = "Ready"
 
 
 def reconcile_quota_profile(

@@ -36,6 +36,9 @@ from koordinator.manager.node_resources.node import NodePod, node_pod
 from koordinator.manager.queue_units.controller import QueueUnitOptions, QueueWorld
 from koordinator.manager.queue_units.plugins import watched_by
 
+_PENDING = "Pending"
+_PUBLISHED = frozenset((BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY))
+
 
 class Controller(StrEnum):
     """Controller names of the flag ``--controllers``."""
@@ -49,8 +52,6 @@ class Controller(StrEnum):
 
 
 Key = tuple[Controller, str]  # the object by its key
-_PENDING = "Pending"
-_PUBLISHED = frozenset((BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY))
 
 
 class Mirror:

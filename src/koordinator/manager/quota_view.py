@@ -39,6 +39,12 @@ from koordinator.manager.admission.lookup import AdmissionOperation, QuotaChange
 ADMITTED_FOR_S: Final = 30.0
 _ZERO = Quantity(0)
 
+NAME: Final = "koordinator-quota-admissions"
+#: Limits in bytes of one change, and of all changes of one namespace: a ConfigMap holds 1 MiB, and
+#: the users of one namespace must not fill it.
+LARGEST: Final = 16 << 10
+SHARE: Final = 512 << 10
+
 
 class QuotaView:
     """Stored quotas overlaid with admitted changes.
@@ -207,13 +213,6 @@ def _most(first: ResourceList, second: ResourceList) -> ResourceList:
 
 def _number(version: str) -> int:
     return int(version) if version.isdecimal() else 0
-
-
-NAME: Final = "koordinator-quota-admissions"
-#: Limits in bytes of one change, and of all changes of one namespace: a ConfigMap holds 1 MiB, and
-#: the users of one namespace must not fill it.
-LARGEST: Final = 16 << 10
-SHARE: Final = 512 << 10
 
 
 class RecordedChange(msgspec.Struct, frozen=True, rename="camel"):

@@ -27,6 +27,18 @@ from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.process.health import Check, HealthEndpoint, Indicators
 from koordinator.process.termination import FirstOfKind
 
+LONGEST_BODY_BYTES = 8 << 20  # two objects of the largest size that the API server takes, and some
+_BUCKETS_MS = tuple(0.001 * 2**power for power in range(20))
+#: Labels of metrics; a client could say anything.
+_OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT", ""})
+_UNAVAILABLE, _BAD_REQUEST = 503, 400
+
+log = logging.getLogger(__name__)
+
+_VERSION: Final = "admission.k8s.io/v1"
+#: The API server understands the version in which it asks, and no other.
+_VERSIONS: Final = frozenset({_VERSION, "admission.k8s.io/v1beta1"})
+
 
 def json_patch(before: Any, after: Any) -> list[dict[str, Any]]:
     """Return the operations that make ``after`` of ``before``; none if they are equal.
@@ -59,15 +71,6 @@ def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-LONGEST_BODY_BYTES = 8 << 20  # two objects of the largest size that the API server takes, and some
-_BUCKETS_MS = tuple(0.001 * 2**power for power in range(20))
-#: Labels of metrics; a client could say anything.
-_OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT", ""})
-_UNAVAILABLE, _BAD_REQUEST = 503, 400
-
-log = logging.getLogger(__name__)
-
-
 class Review(msgspec.Struct, frozen=True, rename="camel"):
     """What the API server asks about.  Objects are not to be changed."""
 
@@ -93,11 +96,6 @@ class Answer:
 
 
 Reviewer = Callable[[Review], Answer]
-
-
-_VERSION: Final = "admission.k8s.io/v1"
-#: The API server understands the version in which it asks, and no other.
-_VERSIONS: Final = frozenset({_VERSION, "admission.k8s.io/v1beta1"})
 
 
 class _Envelope(msgspec.Struct):

@@ -44,6 +44,10 @@ _SUITES_OF_1_3: Final = (
     "TLS_CHACHA20_POLY1305_SHA256",
 )
 
+_MADE_WITHIN_S = 60.0
+
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class TlsTerms:
@@ -78,10 +82,6 @@ class TlsTerms:
 
 DEFAULT_TERMS: Final = TlsTerms()
 
-
-_MADE_WITHIN_S = 60.0
-
-log = logging.getLogger(__name__)
 
 _Stamp = tuple[tuple[int, int, int], ...]
 

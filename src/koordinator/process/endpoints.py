@@ -40,6 +40,11 @@ from koordinator.process.health import Check, HealthEndpoint, Indicators
 
 _Encoder = Callable[[CollectorRegistry], bytes]
 
+SERVICES = "/apis/v1"
+LONGEST_BODY_BYTES = 4096  # a flag's value is all that is ever sent
+
+_ANY_METHOD = ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE")
+
 
 class _Families:
     """A registry of what has been collected already."""
@@ -112,9 +117,6 @@ def _is_sound(family: Metric, encode: _Encoder, on_fault: FaultHandler) -> bool:
 def _encoded(encode: _Encoder, families: Iterable[Metric]) -> bytes:
     return encode(cast("CollectorRegistry", _Families(families)))
 
-
-SERVICES = "/apis/v1"
-LONGEST_BODY_BYTES = 4096  # a flag's value is all that is ever sent
 
 Parameters = Mapping[str, str]  # of the path's {placeholders} and of the query
 Answer = Callable[[Parameters], object]
@@ -224,7 +226,6 @@ def thread_stacks(_: Parameters) -> str:
     )
 
 
-_ANY_METHOD = ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE")
 _Handler = Callable[[Request], Response]
 
 

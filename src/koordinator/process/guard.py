@@ -28,6 +28,11 @@ BUSY: Final = PlainTextResponse(
     "too many requests of this client wait for authorization\n", 503, headers={"retry-after": "1"}
 )
 
+_STATUS = {
+    AuthorizationOutcome.UNAUTHENTICATED: (401, "Unauthorized"),
+    AuthorizationOutcome.FORBIDDEN: (403, "Forbidden"),
+}
+
 
 class QueueFullError(Exception):
     """A client has too many requests in the queue already."""
@@ -101,12 +106,6 @@ def connection_of(scope: Scope) -> ConnectionState:
     """Return the state of the connection that a request came on."""
     state: ConnectionState = scope.get("extensions", {}).get(CONNECTION, {}).get("state", _OPEN)
     return state
-
-
-_STATUS = {
-    AuthorizationOutcome.UNAUTHENTICATED: (401, "Unauthorized"),
-    AuthorizationOutcome.FORBIDDEN: (403, "Forbidden"),
-}
 
 
 class Guard:

@@ -24,6 +24,13 @@ from koordinator.process.health import Check
 
 log = logging.getLogger(__name__)
 
+DEADLINE_S = 60.0
+#: A step that computes may take longer than one that waits: the first list of a large cluster, the
+#: plan of a large gang.  A step that never ends still fails the probe.
+COMPUTING_FACTOR = 10
+_STACK = 8  # innermost calls to be logged
+_NS = 1e9
+
 
 def unique_identity() -> str:
     """Return what an elector is called: the host's name and something no other process has."""
@@ -131,14 +138,6 @@ class Leadership:
             if self._problem:
                 extra = {"lease": elector.lease, "error": self._problem}
                 log.error("lease request failed", extra=extra)
-
-
-DEADLINE_S = 60.0
-#: A step that computes may take longer than one that waits: the first list of a large cluster, the
-#: plan of a large gang.  A step that never ends still fails the probe.
-COMPUTING_FACTOR = 10
-_STACK = 8  # innermost calls to be logged
-_NS = 1e9
 
 
 class Heartbeat:

@@ -29,6 +29,11 @@ _MOST_DIGITS = 3
 _OURS = __name__.partition(".")[0]
 _NOT_EXTRA = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
+LARGEST_BYTES = 64 << 20
+KEPT = 8  # former files
+
+log = logging.getLogger(__name__)
+
 
 class LogFormat(StrEnum):
     """The values of ``--logging-format``."""
@@ -160,12 +165,6 @@ def _shown(value: object) -> str:
     if isinstance(value, bool | int | float | None):
         return str(value)
     return json.dumps(str(value), ensure_ascii=False)
-
-
-LARGEST_BYTES = 64 << 20
-KEPT = 8  # former files
-
-log = logging.getLogger(__name__)
 
 
 class RotatedFile:

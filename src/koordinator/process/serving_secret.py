@@ -37,6 +37,18 @@ _CERTIFICATE, _KEY, _TRUSTED = "cert.pem", "key.pem", "ca-cert.pem"
 
 log = logging.getLogger(__name__)
 
+_USAGE = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=True,  # of itself: who pins it as an authority expects that
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    crl_sign=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ServingPair:
@@ -143,19 +155,6 @@ def self_signed(
             serialization.NoEncryption(),
         ),
     )
-
-
-_USAGE = x509.KeyUsage(
-    digital_signature=True,
-    key_cert_sign=True,  # of itself: who pins it as an authority expects that
-    content_commitment=False,
-    key_encipherment=False,
-    data_encipherment=False,
-    key_agreement=False,
-    crl_sign=False,
-    encipher_only=False,
-    decipher_only=False,
-)
 
 
 def _name(name: str) -> x509.GeneralName:

@@ -18,6 +18,8 @@ from koordinator.foundation.errors import Fault
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 FORCED_EXIT_CODE = 1
 
+log = logging.getLogger(__name__)
+
 
 class StopEvent(threading.Event):
     """Event that calls ``on_set`` after it was set, in the thread that sets it."""
@@ -59,9 +61,6 @@ def _follow(received: socket.socket, wakeup: socket.socket, stopping: threading.
                 if stopping.is_set():
                     os._exit(FORCED_EXIT_CODE)
                 stopping.set()
-
-
-log = logging.getLogger(__name__)
 
 
 class FaultMetrics:

@@ -58,6 +58,13 @@ STOCK_PLUGINS = (
     ("DefaultBinder", 1),
 )
 
+DEFAULT_PRE_BIND = "DefaultPreBind"
+DEFERRED_PODS = "DeferredPodScheduling"
+PLACEMENT_GENERATOR, PODS_COUNT = "TopologyPlacementGenerator", "PodGroupPodsCount"
+_WEIGHTED = ("score", "placementScore")  # points at which weights count
+
+_ALL = "*"
+
 
 def stock_plugins(gates: FeatureGates) -> tuple[tuple[str, int], ...]:
     """Return what kube-scheduler runs with these gates, at their level."""
@@ -73,14 +80,6 @@ def stock_plugins(gates: FeatureGates) -> tuple[tuple[str, int], ...]:
     if TOPOLOGY_PLACEMENTS in gates:
         plugins += ((PLACEMENT_GENERATOR, 1), (PODS_COUNT, 1))
     return tuple(plugins)
-
-
-DEFAULT_PRE_BIND = "DefaultPreBind"
-DEFERRED_PODS = "DeferredPodScheduling"
-PLACEMENT_GENERATOR, PODS_COUNT = "TopologyPlacementGenerator", "PodGroupPodsCount"
-_WEIGHTED = ("score", "placementScore")  # points at which weights count
-
-_ALL = "*"
 
 
 def merge_profiles(

@@ -41,6 +41,9 @@ from koordinator.simulator.stages import RUNNING_CONDITIONS
 SETTLING_S = 3.0
 BETWEEN_CYCLES_S = 60.0  # if several cycles are requested of a configuration without an interval
 
+_KEPT_NAMES = (StatefulSet.KIND,)
+_SUFFIX = 5  # characters
+
 
 @dataclass(frozen=True, slots=True)
 class CycleReport:
@@ -228,10 +231,6 @@ def deschedule_once(
     if scheduler is not None:
         world.run_until_jobs_end()
     return CycleReport(replace(recorder.changes(), faults=faults), cycles)
-
-
-_KEPT_NAMES = (StatefulSet.KIND,)
-_SUFFIX = 5  # characters
 
 
 class PodReplacements:

@@ -29,6 +29,9 @@ MAX_LANES = 256  # in one answer
 _WHOLE_S = 1.0  # resolution of the times in pods
 LOST = "lost its node"
 
+#: Numbers and hexadecimal hashes at the end of the name of a job.
+_NUMBERS: Final = re.compile(r"([-.][0-9a-f]*[0-9][0-9a-f]*)+$")
+
 
 class BarJob(msgspec.Struct, frozen=True, rename="camel"):
     """Group of pods with one colour: a gang, an owner, or a single pod."""
@@ -218,10 +221,6 @@ def _job_of(pod: Pod) -> BarJob:
     workload = name.removesuffix(template) if is_replica_set else _NUMBERS.sub("", name)
     quota = meta.labels.get(QUOTA_NAME, "")
     return BarJob(name, meta.namespace, quota, pod.spec.priority or 0, workload)
-
-
-#: Numbers and hexadecimal hashes at the end of the name of a job.
-_NUMBERS: Final = re.compile(r"([-.][0-9a-f]*[0-9][0-9a-f]*)+$")
 
 
 def why_disrupted(pod: Pod) -> str:

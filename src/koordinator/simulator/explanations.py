@@ -25,6 +25,8 @@ from koordinator.simulator.embedded import STOCK, Embedded, without_binding
 
 ENDED, LOST = "ended", "lost"
 
+NO_KNOWN_END = "no running pod has a known end"
+
 
 def explain_pods(
     objects: Sequence[KubeObject],
@@ -229,9 +231,6 @@ def _near(name: str, known: Sequence[str]) -> str:
 
 
 # -- forecast --------------------------------------------------------------------------------
-
-
-NO_KNOWN_END = "no running pod has a known end"
 
 
 def forecast(world: Embedded, key: str) -> Forecast:

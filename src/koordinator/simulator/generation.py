@@ -48,6 +48,8 @@ ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"
 POOL = "koordinator.sh/node-pool"
 
+_KNOWN_GROUPS: Final = frozenset(version.rpartition("/")[0] for version, _ in BY_NAME)
+
 
 def nodes_of(pool: NodePool) -> Iterator[KubeObject]:
     """Yield the nodes of a pool, each followed by its Device object if it has GPUs."""
@@ -287,9 +289,6 @@ def _operator_workload(manifest: JsonObject) -> OperatorWorkload | None:
     ):
         return None
     return read_operator_workload(version, kind, manifest)
-
-
-_KNOWN_GROUPS: Final = frozenset(version.rpartition("/")[0] for version, _ in BY_NAME)
 
 
 def _generator(seed: int, role: str, name: str) -> np.random.Generator:

@@ -21,6 +21,9 @@ from koordinator.foundation.lazy_dataclass import dataclass
 
 _PERCENT = 100
 
+_HOUR_S = 3600.0
+_KILO = 1000.0
+
 
 class WaitingTimes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Virtual seconds from submission to scheduling."""
@@ -37,10 +40,6 @@ def waiting_times(waits_s: Sequence[float]) -> WaitingTimes | None:
         return None
     p50_s, p95_s, p99_s = np.percentile(waits_s, (50, 95, 99)).tolist()
     return WaitingTimes(mean_s=float(np.mean(waits_s)), p50_s=p50_s, p95_s=p95_s, p99_s=p99_s)
-
-
-_HOUR_S = 3600.0
-_KILO = 1000.0
 
 
 @dataclass(frozen=True, slots=True)

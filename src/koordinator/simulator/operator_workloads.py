@@ -29,6 +29,51 @@ from koordinator.foundation.lazy_dataclass import dataclass
 MOST_PODS: Final = 1_000_000  # of one workload: more is a slip of the hand
 _DEPTH: Final = 12  # levels below which templates of pods are not looked for
 
+#: Fields that say that a controller is to make no pods, and which controllers are the usual ones.
+_SUSPENDED: Final = (("suspend",), ("runPolicy", "suspend"))
+_MANAGED: Final = (("managedBy",), ("runPolicy", "managedBy"))
+_OWN_CONTROLLERS: Final = {
+    "jobset.sigs.k8s.io/jobset-controller",
+    "ray.io/kuberay-operator",
+    "kubeflow.org/training-operator",
+    "kubeflow.org/mpi-operator",
+    "trainer.kubeflow.org/trainjob-controller",
+}
+_ENDED: Final = {"Succeeded", "Failed", "Completed", "Complete", "Error", "Terminated", "Aborted"}
+
+_AUTOSCALER: Final = {
+    "requests": {"cpu": "500m", "memory": "512Mi"},
+    "limits": {"cpu": "500m", "memory": "512Mi"},
+}
+_SUBMITTER: Final = {
+    "requests": {"cpu": "500m", "memory": "200Mi"},
+    "limits": {"cpu": "1", "memory": "1Gi"},
+}
+
+_STEPS: Final = "its steps start one after the other"
+_RUNS: Final = "its runs start one after the other"
+_RESOURCES: Final = "its operator makes pods of its own settings"
+_UNSIMULATED: Final[Mapping[tuple[str, str], str]] = {
+    ("argoproj.io", "Workflow"): _STEPS,
+    ("argoproj.io", "CronWorkflow"): _STEPS,
+    ("tekton.dev", "PipelineRun"): _STEPS,
+    ("tekton.dev", "TaskRun"): _RESOURCES,
+    ("sparkoperator.k8s.io", "SparkApplication"): _RESOURCES,
+    ("sparkoperator.k8s.io", "ScheduledSparkApplication"): _RESOURCES,
+    ("flink.apache.org", "FlinkDeployment"): _RESOURCES,
+    ("kubevirt.io", "VirtualMachine"): _RESOURCES,
+    ("kubevirt.io", "VirtualMachineInstance"): _RESOURCES,
+    ("trainer.kubeflow.org", "TrainJob"): "its pods come from the runtime that it names",
+    ("serving.kserve.io", "InferenceService"): "its pods come from the runtime that it names",
+    ("serving.knative.dev", "Service"): "the number of its pods follows its load",
+    ("ray.io", "RayCronJob"): _RUNS,
+    ("batch.volcano.sh", "CronJob"): _RUNS,
+    ("flow.volcano.sh", "JobFlow"): _STEPS,
+}
+
+#: Ends of the names of kinds that describe pods which other objects make, or what pods may be.
+_NO_WORKLOADS: Final = ("Template", "Runtime", "Policy", "Definition", "Profile", "Quota")
+
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPart:
@@ -162,19 +207,6 @@ class _Manifest:
 
     def _path(self, *names: str) -> str:
         return ".".join((*([self.path] if self.path else []), *names))
-
-
-#: Fields that say that a controller is to make no pods, and which controllers are the usual ones.
-_SUSPENDED: Final = (("suspend",), ("runPolicy", "suspend"))
-_MANAGED: Final = (("managedBy",), ("runPolicy", "managedBy"))
-_OWN_CONTROLLERS: Final = {
-    "jobset.sigs.k8s.io/jobset-controller",
-    "ray.io/kuberay-operator",
-    "kubeflow.org/training-operator",
-    "kubeflow.org/mpi-operator",
-    "trainer.kubeflow.org/trainjob-controller",
-}
-_ENDED: Final = {"Succeeded", "Failed", "Completed", "Complete", "Error", "Terminated", "Aborted"}
 
 
 def _is_idle(tree: JsonObject) -> bool:
@@ -317,16 +349,6 @@ def _with_container(template: PodTemplateSpec, name: str, resources: Any) -> Pod
     return replace(template, spec=replace(template.spec, containers=(*containers, added)))
 
 
-_AUTOSCALER: Final = {
-    "requests": {"cpu": "500m", "memory": "512Mi"},
-    "limits": {"cpu": "500m", "memory": "512Mi"},
-}
-_SUBMITTER: Final = {
-    "requests": {"cpu": "500m", "memory": "200Mi"},
-    "limits": {"cpu": "1", "memory": "1Gi"},
-}
-
-
 def _leader_worker_set(whole: _Manifest) -> Iterator[WorkloadPart]:
     groups = whole.at("spec", "leaderWorkerTemplate")
     size, prefix = groups.count("size"), "leaderworkerset.sigs.k8s.io"
@@ -386,29 +408,7 @@ _READERS: Final[Mapping[tuple[str, str], _Reader]] = {
     ("apps.kruise.io", "CloneSet"): _replicated,
     ("apps.kruise.io", "StatefulSet"): _kruise_stateful_set,
 }
-_STEPS: Final = "its steps start one after the other"
-_RUNS: Final = "its runs start one after the other"
-_RESOURCES: Final = "its operator makes pods of its own settings"
-_UNSIMULATED: Final[Mapping[tuple[str, str], str]] = {
-    ("argoproj.io", "Workflow"): _STEPS,
-    ("argoproj.io", "CronWorkflow"): _STEPS,
-    ("tekton.dev", "PipelineRun"): _STEPS,
-    ("tekton.dev", "TaskRun"): _RESOURCES,
-    ("sparkoperator.k8s.io", "SparkApplication"): _RESOURCES,
-    ("sparkoperator.k8s.io", "ScheduledSparkApplication"): _RESOURCES,
-    ("flink.apache.org", "FlinkDeployment"): _RESOURCES,
-    ("kubevirt.io", "VirtualMachine"): _RESOURCES,
-    ("kubevirt.io", "VirtualMachineInstance"): _RESOURCES,
-    ("trainer.kubeflow.org", "TrainJob"): "its pods come from the runtime that it names",
-    ("serving.kserve.io", "InferenceService"): "its pods come from the runtime that it names",
-    ("serving.knative.dev", "Service"): "the number of its pods follows its load",
-    ("ray.io", "RayCronJob"): _RUNS,
-    ("batch.volcano.sh", "CronJob"): _RUNS,
-    ("flow.volcano.sh", "JobFlow"): _STEPS,
-}
 OPERATOR_GROUPS: Final = frozenset(group for group, _ in (*_READERS, *_UNSIMULATED))
-#: Ends of the names of kinds that describe pods which other objects make, or what pods may be.
-_NO_WORKLOADS: Final = ("Template", "Runtime", "Policy", "Definition", "Profile", "Quota")
 
 
 def pod_of(template: PodTemplateSpec, meta: ObjectMeta) -> Pod:

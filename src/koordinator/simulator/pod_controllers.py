@@ -75,6 +75,17 @@ _INDEX = "batch.kubernetes.io/job-completion-index"
 _JOB_CONTROLLER = "kubernetes.io/job-controller"
 _JOB_ENDS = frozenset(("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"))
 
+#: What every pod of a DaemonSet tolerates: key, effect.
+_DAEMON_TOLERATIONS = (
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+)
+_OF_HOST_NETWORK = ("node.kubernetes.io/network-unavailable", "NoSchedule")
+
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
@@ -576,18 +587,6 @@ def _generated(meta: ObjectMeta, number: int) -> str:
         place, letter = divmod(place, len(_ALPHABET))
         letters.append(_ALPHABET[letter])
     return base + "".join(letters)
-
-
-#: What every pod of a DaemonSet tolerates: key, effect.
-_DAEMON_TOLERATIONS = (
-    ("node.kubernetes.io/not-ready", "NoExecute"),
-    ("node.kubernetes.io/unreachable", "NoExecute"),
-    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
-    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
-    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
-    ("node.kubernetes.io/unschedulable", "NoSchedule"),
-)
-_OF_HOST_NETWORK = ("node.kubernetes.io/network-unavailable", "NoSchedule")
 
 
 def _as_daemon(spec: PodSpec) -> PodSpec:

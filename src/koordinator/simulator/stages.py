@@ -38,6 +38,26 @@ from koordinator.foundation.lazy_dataclass import dataclass
 
 _PER = 1000.0
 
+_RESUBMITTED: Final = re.compile(r"(?<=\d)-r\d+$")
+
+UNREACHABLE = "node.kubernetes.io/unreachable"
+#: Time from a node's last status update to its unreachable taint: the default of
+#: kube-controller-manager's ``--node-monitor-grace-period``.
+GRACE_PERIOD_S = 50.0
+_SILENT_CONDITION = Condition(
+    type="Ready",
+    status="Unknown",
+    reason="NodeStatusUnknown",
+    message="Kubelet stopped posting node status.",
+)
+#: Conditions of a running pod.
+RUNNING_CONDITIONS = tuple(
+    Condition(type=kind, status="True") for kind in ("PodScheduled", "Initialized", "Ready")
+)
+READY_CONDITION = Condition(
+    type="Ready", status="True", reason="KubeletReady", message="kubelet is posting ready status"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Constant:
@@ -143,9 +163,6 @@ def next_pod_stage(stage: PodStage, event: PodEvent, pod: str) -> PodStage:
         raise BugError(f"pod {pod}: event {event} is invalid in stage {stage}") from None
 
 
-_RESUBMITTED: Final = re.compile(r"(?<=\d)-r\d+$")
-
-
 def resubmitted_name(name: str, times: int) -> str:
     """Return the name of a lost pod's replacement; ``times`` counts from 1."""
     return f"{name}-r{times}"
@@ -160,24 +177,6 @@ def original_name(name: str) -> str:
 
 
 # -- nodes -----------------------------------------------------------------------------------
-
-UNREACHABLE = "node.kubernetes.io/unreachable"
-#: Time from a node's last status update to its unreachable taint: the default of
-#: kube-controller-manager's ``--node-monitor-grace-period``.
-GRACE_PERIOD_S = 50.0
-_SILENT_CONDITION = Condition(
-    type="Ready",
-    status="Unknown",
-    reason="NodeStatusUnknown",
-    message="Kubelet stopped posting node status.",
-)
-#: Conditions of a running pod.
-RUNNING_CONDITIONS = tuple(
-    Condition(type=kind, status="True") for kind in ("PodScheduled", "Initialized", "Ready")
-)
-READY_CONDITION = Condition(
-    type="Ready", status="True", reason="KubeletReady", message="kubelet is posting ready status"
-)
 
 
 class NodeStage(StrEnum):

@@ -65,6 +65,11 @@ PARTS = (
 EXAMPLES = 12
 MAX_EXAMPLES = 60  # drawn until the plugin has an effect
 
+#: Namespace of the additional placed pods ``0``, ``1`` …; an example may refer to these names.
+COPIES = "more"
+
+NEVER_REJECTS, NEVER_PREFERS = "never rejects a node or pod", "gives all nodes the same score"
+
 
 @dataclass(frozen=True)
 class PluginCase:
@@ -131,9 +136,6 @@ class PluginCase:
 
 
 PluginCheck = Callable[[PluginCase], None]
-
-#: Namespace of the additional placed pods ``0``, ``1`` …; an example may refer to these names.
-COPIES = "more"
 
 
 # -- evaluation ------------------------------------------------------------------------------
@@ -624,9 +626,6 @@ def _check(
         )
 
     return check if _points(spec) else lambda: None
-
-
-NEVER_REJECTS, NEVER_PREFERS = "never rejects a node or pod", "gives all nodes the same score"
 
 
 def _points(spec: PluginSpec[Any]) -> list[str]:

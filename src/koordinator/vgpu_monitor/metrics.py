@@ -30,6 +30,12 @@ _CONTAINER = ("namespace", "pod", "container", "vdevice_index", "device_uuid")
 _OLD_CONTAINER = ("podnamespace", "podname", "ctrname", "vdeviceid", "deviceuuid")
 _PARTS = ("context", "module", "data", "offset")
 
+_USED = "GPU memory used by a container in bytes."
+_LIMIT = "GPU memory limit of a container in bytes; 0 for none."
+_CORES = "Utilization of a GPU's cores by a container."
+_LAST_KERNEL = "hami_container_last_kernel_elapsed_seconds"
+_LAST = "Seconds since the last kernel of a container."
+
 
 def _deprecated(successor: str, text: str) -> str:
     """Return the help of a metric under its older name."""
@@ -96,11 +102,6 @@ _HOST_FAMILIES: Final = (
         is_old=True,
     ),
 )
-_USED = "GPU memory used by a container in bytes."
-_LIMIT = "GPU memory limit of a container in bytes; 0 for none."
-_CORES = "Utilization of a GPU's cores by a container."
-_LAST_KERNEL = "hami_container_last_kernel_elapsed_seconds"
-_LAST = "Seconds since the last kernel of a container."
 _CONTAINER_FAMILIES: Final = (
     _ContainerFamily("hami_vgpu_memory_used_bytes", _USED, lambda use: use.total),
     _ContainerFamily("hami_vgpu_memory_limit_bytes", _LIMIT, lambda use: use.memory_limit),

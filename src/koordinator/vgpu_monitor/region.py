@@ -20,6 +20,9 @@ UUID_BYTES: Final = 96
 UUID_SHOWN: Final = 40  # characters of a GPU's UUID
 _ATTEMPTS: Final = 3  # to read slots while they are being written
 
+_MEMORY = ("context", "module", "data", "offset", "total")
+_USE = ("decoder", "encoder", "sm")
+
 
 def _slot(kinds: dict[str, tuple[Any, int]], size: int) -> "np.dtype[np.void]":
     return np.dtype(
@@ -36,10 +39,6 @@ def _per_device(names: tuple[str, ...], size: int) -> tuple["np.dtype[np.void]",
     """Return the type of 16 records of 64-bit numbers, of ``size`` bytes each."""
     one = _slot({name: ("<u8", 8 * at) for at, name in enumerate(names)}, size)
     return one, (DEVICES,)
-
-
-_MEMORY = ("context", "module", "data", "offset", "total")
-_USE = ("decoder", "encoder", "sm")
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,8 @@ _ALL_PERCENT: Final = 100
 NEVER: Final = "never"
 NO_PREEMPTION: Final = -1.0
 
+ALLOCATION_NAME: Final = "hadoop-yarn"
+
 
 def parse_grace_s(text: str) -> float:
     """Return the seconds of a grace period, ``NO_PREEMPTION`` for ``never``.  Raises InputError."""
@@ -153,9 +155,6 @@ def _settle_as_the_original(account: NodeAccount) -> Settlement:
         return Settlement(account.promised)
     limit = original_units(account.origin)
     return Settlement(account.yarn.used.batch(), limit if limit != account.yarn.limit else None)
-
-
-ALLOCATION_NAME: Final = "hadoop-yarn"
 
 
 @dataclass(frozen=True, slots=True)

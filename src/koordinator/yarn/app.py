@@ -58,6 +58,20 @@ from koordinator.yarn.mirror import (
 NodesByCluster = Mapping[str, Mapping[str, YarnNode]]  # by cluster, then by id
 _LABELS = ("instance", "cluster")
 
+log = logging.getLogger(__name__)
+
+#: Minimum interval for changes of the largest pending request, which affect all nodes.
+_WAITING_INTERVAL_S: Final = 1.0
+_MILLIS: Final = 1000
+_SELECTORS: Final[Mapping[type[KubeObject], str]] = {
+    Pod: "status.phase!=Succeeded,status.phase!=Failed"
+}
+COMPONENT = "koord-yarn-operator"
+BAD_REFERENCE = "YarnNodeManagerUnclear"  # Node: its pods name no or several NodeManagers
+REFUSED = "YarnLimitRefused"  # Node: the ResourceManager refused the limit of its NodeManager
+UNREADABLE = "YarnAccountUnreadable"  # Node: its batch resources or annotation are invalid
+_REFUSED_AGAIN_S: Final = 5.0
+
 
 class YarnMetrics(Collector):
     """Gauges of NodeManagers, collected at each scrape, and counters of writes."""
@@ -116,21 +130,6 @@ class YarnMetrics(Collector):
 
 def _gauge(name: str, text: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, labels=_LABELS)
-
-
-log = logging.getLogger(__name__)
-
-#: Minimum interval for changes of the largest pending request, which affect all nodes.
-_WAITING_INTERVAL_S: Final = 1.0
-_MILLIS: Final = 1000
-_SELECTORS: Final[Mapping[type[KubeObject], str]] = {
-    Pod: "status.phase!=Succeeded,status.phase!=Failed"
-}
-COMPONENT = "koord-yarn-operator"
-BAD_REFERENCE = "YarnNodeManagerUnclear"  # Node: its pods name no or several NodeManagers
-REFUSED = "YarnLimitRefused"  # Node: the ResourceManager refused the limit of its NodeManager
-UNREADABLE = "YarnAccountUnreadable"  # Node: its batch resources or annotation are invalid
-_REFUSED_AGAIN_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,8 @@ CAMBRICON_LOCK: Final = "cambricon.com/dsmlu.lock"
 #: of a node: pod that the device plugin of MetaX serves next, and since when
 HAMI_LOCK: Final = "hami.io/mutex.lock"
 
+_WIRE_PARTITIONS = AnnotationCodec(GPU_PARTITIONS, dict[int, Any])
+
 
 class JointAllocateScope(StrEnum):
     """Which devices of several types go together."""
@@ -171,7 +173,6 @@ METAX_ALLOCATED = AnnotationCodec(
     "metax-tech.com/gpu-devices-allocated", tuple[tuple[MetaXAllocation, ...], ...]
 )  # allocated cards of MetaX
 
-_WIRE_PARTITIONS = AnnotationCodec(GPU_PARTITIONS, dict[int, Any])
 _PARTITIONS = AnnotationCodec(GPU_PARTITIONS, dict[str, tuple[GpuPartition, ...]])
 
 

@@ -51,6 +51,9 @@ QUEUE_POSITION: Final = "gang.scheduling.koordinator.sh/queue-position"
 #: of a PodGroup: why it waits in the queue of its quota
 QUEUE_REASON: Final = "gang.scheduling.koordinator.sh/queue-reason"
 
+#: ids of gangs, as namespace/name, that are placed together
+GROUPS = AnnotationCodec("gang.scheduling.koordinator.sh/groups", tuple[str, ...])
+
 
 class GangMode(StrEnum):
     """Whether one member that can't be scheduled makes the others give up their places."""
@@ -89,8 +92,6 @@ class NetworkTopologySpec(ApiStruct, frozen=True, kw_only=True):
     gather_strategy: tuple[GatherRule, ...] = ()  # rules by layer of the topology
 
 
-#: ids of gangs, as namespace/name, that are placed together
-GROUPS = AnnotationCodec("gang.scheduling.koordinator.sh/groups", tuple[str, ...])
 NETWORK_TOPOLOGY_SPEC = AnnotationCodec(
     "gang.scheduling.koordinator.sh/network-topology-spec", NetworkTopologySpec
 )  # closeness of the members in the network

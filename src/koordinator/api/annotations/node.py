@@ -43,6 +43,9 @@ ConfiguredFromOne = Annotated[int, bounded(Bounds(1), decoded=ANY)]
 
 _RATIOS = AnnotationCodec(AMPLIFICATION_RATIOS, dict[str, float])
 
+#: allocatable amounts before amplification
+RAW_ALLOCATABLE = AnnotationCodec("node.koordinator.sh/raw-allocatable", ResourceList)
+
 
 class ColocationStrategy(ApiStruct, frozen=True, kw_only=True):
     """How much of what is idle goes to batch and mid pods.  None leaves it to the configuration."""
@@ -136,8 +139,6 @@ class CustomUsageThresholds(ApiStruct, frozen=True, kw_only=True):
 
 #: strategy of this node; goes before the ConfigMap
 COLOCATION_STRATEGY = AnnotationCodec("node.koordinator.sh/colocation-strategy", ColocationStrategy)
-#: allocatable amounts before amplification
-RAW_ALLOCATABLE = AnnotationCodec("node.koordinator.sh/raw-allocatable", ResourceList)
 ORIGIN_EXTENDED_ALLOCATABLE = AnnotationCodec(
     "node.koordinator.sh/originExtendedAllocatable", OriginExtendedAllocatable
 )  # batch resources before third parties

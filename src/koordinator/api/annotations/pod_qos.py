@@ -32,6 +32,19 @@ ESTIMATED_SECONDS_AFTER_INITIALIZED: Final = (
     "scheduling.koordinator.sh/load-estimated-seconds-after-initialized"
 )
 
+CPU_BURST = AnnotationCodec("koordinator.sh/cpuBurst", CpuBurstSettings)  # CPU burst of the pod
+CPU_QOS = AnnotationCodec("koordinator.sh/cpuQOS", CpuQos)  # scheduling of the pod's CPUs
+
+BLKIO_QOS = AnnotationCodec("koordinator.sh/blkioQOS", BlockIoQos)  # limits of disks of the pod
+
+#: oom_score_adj by container
+OOM_SCORE_ADJ_SPEC = AnnotationCodec("koordinator.sh/oom-score-adj-spec", dict[str, int])
+#: koordlet's evictions that may hit the pod
+EVICTION_POLICY = AnnotationCodec("koordinator.sh/eviction-policy", tuple[str, ...])
+ESTIMATED_SCALING_FACTORS = AnnotationCodec(
+    "scheduling.koordinator.sh/load-estimated-scaling-factors", dict[str, int]
+)  # factors of the estimated usage by resource
+
 
 class ExtendedContainerResources(ApiStruct, frozen=True, kw_only=True):
     """Batch resources of a container."""
@@ -89,21 +102,11 @@ class ResctrlConfig(ApiStruct, frozen=True, kw_only=True):
 EXTENDED_RESOURCE_SPEC = AnnotationCodec(
     "node.koordinator.sh/extended-resource-spec", ExtendedResourceSpec
 )  # batch resources by container
-CPU_BURST = AnnotationCodec("koordinator.sh/cpuBurst", CpuBurstSettings)  # CPU burst of the pod
-CPU_QOS = AnnotationCodec("koordinator.sh/cpuQOS", CpuQos)  # scheduling of the pod's CPUs
 #: protection and reclaim of the pod's memory
 MEMORY_QOS = AnnotationCodec("koordinator.sh/memoryQOS", PodMemoryQos)
-BLKIO_QOS = AnnotationCodec("koordinator.sh/blkioQOS", BlockIoQos)  # limits of disks of the pod
 NETWORK_QOS = AnnotationCodec("koordinator.sh/networkQOS", PodNetworkQos)  # bandwidth of the pod
 #: shares of cache and memory bandwidth of the pod
 RESCTRL = AnnotationCodec("node.koordinator.sh/resctrl", ResctrlConfig)
-#: oom_score_adj by container
-OOM_SCORE_ADJ_SPEC = AnnotationCodec("koordinator.sh/oom-score-adj-spec", dict[str, int])
-#: koordlet's evictions that may hit the pod
-EVICTION_POLICY = AnnotationCodec("koordinator.sh/eviction-policy", tuple[str, ...])
-ESTIMATED_SCALING_FACTORS = AnnotationCodec(
-    "scheduling.koordinator.sh/load-estimated-scaling-factors", dict[str, int]
-)  # factors of the estimated usage by resource
 
 
 def read_cpu_qos(meta: ObjectMeta) -> CpuQos | None:

@@ -13,23 +13,6 @@ from koordinator.foundation.errors import InputError
 
 DEFAULT_RESOURCE_KEYS = ("cpu", "memory")
 
-
-class QueuePolicy(StrEnum):
-    """Which of the jobs that wait in a quota may be tried."""
-
-    NONE = "none"  # all: there is no queue
-    STRICT = "strict"  # the first
-    BACKFILL = "backfill"  # the first, and close followers that request less
-    BEST_EFFORT = "best-effort"  # the first, and those close behind
-
-
-class QueueOrder(StrEnum):
-    """Who is first among jobs of equal priority."""
-
-    FIFO = "fifo"  # who came first
-    FAIR_SHARE = "fair-share"  # whose namespace uses the smallest part of the quota
-
-
 # Set by users and the profile controller.
 #: weight in the sharing of what is free; default max
 SHARED_WEIGHT = AnnotationCodec("quota.scheduling.koordinator.sh/shared-weight", ResourceList)
@@ -91,6 +74,22 @@ REPORTED: Final = frozenset(
         NON_PREEMPTIBLE_USED,
     )
 )
+
+
+class QueuePolicy(StrEnum):
+    """Which of the jobs that wait in a quota may be tried."""
+
+    NONE = "none"  # all: there is no queue
+    STRICT = "strict"  # the first
+    BACKFILL = "backfill"  # the first, and close followers that request less
+    BEST_EFFORT = "best-effort"  # the first, and those close behind
+
+
+class QueueOrder(StrEnum):
+    """Who is first among jobs of equal priority."""
+
+    FIFO = "fifo"  # who came first
+    FAIR_SHARE = "fair-share"  # whose namespace uses the smallest part of the quota
 
 
 def shared_weight(quota: ElasticQuota) -> ResourceList:

@@ -22,6 +22,13 @@ _TERMS: Final = "requiredDuringSchedulingIgnoredDuringExecution.reservationSelec
 #: order among candidates for pre-allocation
 PRE_ALLOCATABLE_PRIORITY: Final = "pod.koordinator.sh/pre-allocatable-priority"
 
+OWNERS = AnnotationCodec(
+    "scheduling.koordinator.sh/reservation-owners", tuple[ReservationOwner, ...]
+)  # pods that may use the room of this pod
+CURRENT_OWNER = AnnotationCodec(
+    "scheduling.koordinator.sh/reservation-current-owner", ObjectReference
+)  # pod that uses the reservation
+
 
 class ReservationAllocated(ApiStruct, frozen=True, kw_only=True):
     """The reservation that a pod uses."""
@@ -75,12 +82,6 @@ RESTRICTED_OPTIONS = AnnotationCodec(
 RESIZE_ALLOCATABLE = AnnotationCodec(
     "scheduling.koordinator.sh/reservation-resize-allocatable", ResizeAllocatable
 )  # amounts that the reservation keeps
-OWNERS = AnnotationCodec(
-    "scheduling.koordinator.sh/reservation-owners", tuple[ReservationOwner, ...]
-)  # pods that may use the room of this pod
-CURRENT_OWNER = AnnotationCodec(
-    "scheduling.koordinator.sh/reservation-current-owner", ObjectReference
-)  # pod that uses the reservation
 #: reservations that the pod must use
 AFFINITY = AnnotationCodec("scheduling.koordinator.sh/reservation-affinity", ReservationAffinity)
 

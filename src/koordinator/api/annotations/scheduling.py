@@ -36,6 +36,15 @@ PASSED_ARBITRATION: Final = "descheduler.koordinator.sh/passed-arbitration"
 
 _COST = re.compile(r"0|-[0-9]+|[1-9][0-9]*")
 
+#: On a job whose first reservation was used by another pod: the name of that reservation.
+USED_RESERVATION: Final = "descheduler.koordinator.sh/used-reservation"
+
+#: reserved for the scheduler that the pod named before: no component reads it
+ORIGINAL_SCHEDULER_NAME: Final = "internal.scheduling.koordinator.sh/original-scheduler-name"
+#: start of the keys, with the name of a lease behind it, that the scheduler of the original writes
+#: to a pod of its own: no component here reads them
+SYNC_BARRIER_PREFIX: Final = "scheduling.koordinator.sh/sync-barrier-"
+
 
 class EvictionPolicy(StrEnum):
     """Way to remove a pod: the eviction API, deletion, or a request to an external controller."""
@@ -89,10 +98,6 @@ class EvictionAttempt(ApiStruct, frozen=True, kw_only=True):
 EVICTION_ATTEMPT = AnnotationCodec("descheduler.koordinator.sh/eviction-attempt", EvictionAttempt)
 
 
-#: On a job whose first reservation was used by another pod: the name of that reservation.
-USED_RESERVATION: Final = "descheduler.koordinator.sh/used-reservation"
-
-
 class ProvenMove(ApiStruct, frozen=True, kw_only=True):
     """Written on a job whose move was tried before it was made.
 
@@ -112,13 +117,6 @@ class ProvenMove(ApiStruct, frozen=True, kw_only=True):
 
 #: of a migration job: the move that was tried before
 PROVEN_MOVE = AnnotationCodec("descheduler.koordinator.sh/proven-move", ProvenMove)
-
-
-#: reserved for the scheduler that the pod named before: no component reads it
-ORIGINAL_SCHEDULER_NAME: Final = "internal.scheduling.koordinator.sh/original-scheduler-name"
-#: start of the keys, with the name of a lease behind it, that the scheduler of the original writes
-#: to a pod of its own: no component here reads them
-SYNC_BARRIER_PREFIX: Final = "scheduling.koordinator.sh/sync-barrier-"
 
 
 class SchedulingHint(ApiStruct, frozen=True, kw_only=True):

@@ -37,6 +37,13 @@ _RETRY_PERIOD = Duration(seconds=2)
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
 _QPS, _BURST = -1.0, 100  # the API server's priority and fairness limits who asks too much
 
+#: First release of extension points that not all releases have.
+ADDED_POINTS: Final[Mapping[str, KubeVersion]] = {
+    "placementGenerate": V1_36,
+    "placementScore": V1_36,
+    "podGroupPostFilter": V1_37,
+}
+
 
 class LeaderElectionConfiguration(ConfigStruct, frozen=True, kw_only=True):
     """Which of several schedulers works; the lease is a ``coordination.k8s.io/v1`` Lease."""
@@ -145,12 +152,6 @@ _ATTRIBUTES = {each.encode_name: each.name for each in msgspec.structs.fields(Pl
 
 #: Names as in the file: the points of a pod in its order, then the points of a pod group.
 EXTENSION_POINTS = tuple(name for name in _ATTRIBUTES if name != "multiPoint")
-#: First release of extension points that not all releases have.
-ADDED_POINTS: Final[Mapping[str, KubeVersion]] = {
-    "placementGenerate": V1_36,
-    "placementScore": V1_36,
-    "podGroupPostFilter": V1_37,
-}
 
 
 class PluginConfig(ConfigStruct, frozen=True, kw_only=True):

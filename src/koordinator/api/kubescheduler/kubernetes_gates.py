@@ -11,50 +11,6 @@ from typing import Final
 from koordinator.api.kube_version import OLDEST, SERVED, V1_35, KubeVersion
 from koordinator.foundation.lazy_dataclass import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class GateSpec:
-    """A gate in one release: its stage, its default, and the gates that it needs."""
-
-    stage: str  # A alpha, B beta, G general availability, D deprecated
-    is_on: bool
-    is_locked: bool
-    needs: tuple[str, ...] = ()
-
-
-@cache
-def kubernetes_gates(level: KubeVersion) -> Mapping[str, GateSpec]:
-    """Return the gates of a release by name."""
-    gates: dict[str, GateSpec] = {}
-    for name, states, needs in _rows():
-        state = states[level.minor - OLDEST.minor]
-        if state != _ABSENT:
-            needed = tuple(
-                gate for gate, _, since in needs if level.minor >= int(since or _NEEDS_SINCE.minor)
-            )
-            gates[name] = GateSpec(state[0], state[1] == "+", state.endswith("L"), needed)
-    return gates
-
-
-@cache
-def served_levels(name: str) -> tuple[KubeVersion, ...]:
-    """Return the releases that know a gate; none if Kubernetes has no such gate."""
-    return tuple(level for level in SERVED if name in kubernetes_gates(level))
-
-
-_Need = tuple[str, str, str]
-
-
-def _rows() -> list[tuple[str, list[str], list[_Need]]]:
-    rows = []
-    for line in _TABLE.strip().splitlines():
-        name, *states = line.split()
-        needs = states[len(SERVED) :]
-        parts = [each.partition(">=") for each in needs[0].split(",")] if needs else []
-        rows.append((name, states[: len(SERVED)], parts))
-    return rows
-
-
 _ABSENT: Final = "."
 _NEEDS_SINCE: Final = V1_35  # earlier releases do not check what a gate needs
 
@@ -364,3 +320,46 @@ WindowsHostNetwork D- D- D- D- D-
 WorkloadAwarePreemption . . . A- . GangScheduling
 WorkloadWithJob . . . A- A- GenericWorkload
 """  # noqa: E501 -- one gate a line
+
+
+@dataclass(frozen=True, slots=True)
+class GateSpec:
+    """A gate in one release: its stage, its default, and the gates that it needs."""
+
+    stage: str  # A alpha, B beta, G general availability, D deprecated
+    is_on: bool
+    is_locked: bool
+    needs: tuple[str, ...] = ()
+
+
+@cache
+def kubernetes_gates(level: KubeVersion) -> Mapping[str, GateSpec]:
+    """Return the gates of a release by name."""
+    gates: dict[str, GateSpec] = {}
+    for name, states, needs in _rows():
+        state = states[level.minor - OLDEST.minor]
+        if state != _ABSENT:
+            needed = tuple(
+                gate for gate, _, since in needs if level.minor >= int(since or _NEEDS_SINCE.minor)
+            )
+            gates[name] = GateSpec(state[0], state[1] == "+", state.endswith("L"), needed)
+    return gates
+
+
+@cache
+def served_levels(name: str) -> tuple[KubeVersion, ...]:
+    """Return the releases that know a gate; none if Kubernetes has no such gate."""
+    return tuple(level for level in SERVED if name in kubernetes_gates(level))
+
+
+_Need = tuple[str, str, str]
+
+
+def _rows() -> list[tuple[str, list[str], list[_Need]]]:
+    rows = []
+    for line in _TABLE.strip().splitlines():
+        name, *states = line.split()
+        needs = states[len(SERVED) :]
+        parts = [each.partition(">=") for each in needs[0].split(",")] if needs else []
+        rows.append((name, states[: len(SERVED)], parts))
+    return rows

@@ -33,6 +33,11 @@ _SHOWN = 500  # characters of the output of a failed plugin
 _CONFIG = "client.authentication.k8s.io/exec"  # the extension of a cluster that plugins may read
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
+_REREAD_S = 60.0
+_LEAST_S = 5.0  # between two renewals: a plugin isn't run for every refused request
+
+log = logging.getLogger(__name__)
+
 
 class PluginCredentials(msgspec.Struct, frozen=True, rename="camel"):
     """Output of a credential plugin; certificate and key are PEM."""
@@ -141,12 +146,6 @@ def _plugin_content(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=str(file)) from None
-
-
-_REREAD_S = 60.0
-_LEAST_S = 5.0  # between two renewals: a plugin isn't run for every refused request
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,6 +26,11 @@ _RESTARTS = 3  # of a list that takes longer than the server keeps its history
 
 log = logging.getLogger(__name__)
 
+_JSON = "application/json"
+#: Lists without the parts of objects beside their metadata; plain JSON from a server that can't.
+_METADATA = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
+_VERSIONS_PER_PAGE = 5000
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -77,10 +82,6 @@ class _VersionedObject(msgspec.Struct, frozen=True):
 
 
 _VERSIONED = decoder_of(_VersionedObject)
-_JSON = "application/json"
-#: Lists without the parts of objects beside their metadata; plain JSON from a server that can't.
-_METADATA = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
-_VERSIONS_PER_PAGE = 5000
 
 
 @dataclass(frozen=True, slots=True)

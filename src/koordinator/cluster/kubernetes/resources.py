@@ -18,6 +18,11 @@ from koordinator.api.meta import KubeObject
 
 _PLAIN = re.compile(r"[a-z0-9-]+([.][a-z0-9-]+)*")  # nearly all names are; quoting is not free
 
+INSTALL_COMMAND: Final = "koord crds | kubectl apply --server-side -f -"
+_COLLECTED_S = 1.0  # the first lists of all kinds are answered within this time
+
+log = logging.getLogger(__name__)
+
 
 def collection_path(kind_type: type[KubeObject], namespace: str | None) -> str:
     """Return the path of all objects of a kind, in one namespace or in all (None)."""
@@ -47,12 +52,6 @@ def _segment(name: str) -> str:
     if _PLAIN.fullmatch(name):
         return name
     return quote(name, safe="") if name not in (".", "..") else name.replace(".", "%2E")
-
-
-INSTALL_COMMAND: Final = "koord crds | kubectl apply --server-side -f -"
-_COLLECTED_S = 1.0  # the first lists of all kinds are answered within this time
-
-log = logging.getLogger(__name__)
 
 
 class AbsentKinds:

@@ -43,6 +43,30 @@ from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.foundation.lazy_dataclass import dataclass
 
+#: TCP and TLS together.
+CONNECT_S = 3.0
+_FIRST_DELAY_S, _LAST_DELAY_S = 0.1, 5.0
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # seconds, seconds, probes
+_UNACKNOWLEDGED_S = 30.0
+_PROBE_S = 0.5  # between requests to a server that can't be reached, with up to 50 % jitter
+_LOOK_S = 0.1  # whether this process may still write, while a write is under way
+#: Of the time that a write may be late: for the kernel to deliver it, and for the server to bind
+#: a pod.  Of other writes the server may take all of it: connections are reset before.
+_DELIVERY_SHARE = BINDING_SHARE = 0.45
+_WORTH_A_RETRY = (500, 502, 503, 504)  # for requests that change nothing
+_STREAM_BUFFER = 1 << 19  # bytes
+_RESET_WHEN_CLOSED = struct.pack("ii", 1, 0)  # struct linger: on, for no time
+_NOT_SENT = (
+    aiohttp.ClientConnectorError,
+    aiohttp.ClientHttpProxyError,
+    aiohttp.ClientProxyConnectionError,
+    aiohttp.ConnectionTimeoutError,
+)
+_HOPELESS = (aiohttp.ClientConnectorCertificateError, aiohttp.InvalidURL)
+_CLOSED = "Connection closed."  # message of aiohttp's StreamReader
+
+log = logging.getLogger(__name__)
+
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     """Return the URL of the proxy for a server, None to connect directly."""
@@ -87,30 +111,6 @@ def _contains(network: str, host: str) -> bool:
 
 
 ObserveRequest = Callable[[str, str, str, float], None]  # verb, status or <error>, host, seconds
-
-#: TCP and TLS together.
-CONNECT_S = 3.0
-_FIRST_DELAY_S, _LAST_DELAY_S = 0.1, 5.0
-_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # seconds, seconds, probes
-_UNACKNOWLEDGED_S = 30.0
-_PROBE_S = 0.5  # between requests to a server that can't be reached, with up to 50 % jitter
-_LOOK_S = 0.1  # whether this process may still write, while a write is under way
-#: Of the time that a write may be late: for the kernel to deliver it, and for the server to bind
-#: a pod.  Of other writes the server may take all of it: connections are reset before.
-_DELIVERY_SHARE = BINDING_SHARE = 0.45
-_WORTH_A_RETRY = (500, 502, 503, 504)  # for requests that change nothing
-_STREAM_BUFFER = 1 << 19  # bytes
-_RESET_WHEN_CLOSED = struct.pack("ii", 1, 0)  # struct linger: on, for no time
-_NOT_SENT = (
-    aiohttp.ClientConnectorError,
-    aiohttp.ClientHttpProxyError,
-    aiohttp.ClientProxyConnectionError,
-    aiohttp.ConnectionTimeoutError,
-)
-_HOPELESS = (aiohttp.ClientConnectorCertificateError, aiohttp.InvalidURL)
-_CLOSED = "Connection closed."  # message of aiohttp's StreamReader
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ ObjectT = TypeVar("ObjectT")
 
 log = logging.getLogger(__name__)
 
+_BOOKMARK = WatchEvent(EventType.BOOKMARK, KubeObject())
+
 
 class CatchUp:
     """Comparison of a view with the versions of a list; begins before the list is requested.
@@ -251,8 +253,6 @@ class View:
 
 
 KindT = TypeVar("KindT", bound=KubeObject)
-
-_BOOKMARK = WatchEvent(EventType.BOOKMARK, KubeObject())
 
 
 class KubernetesWatch:

@@ -39,6 +39,8 @@ SYSTEM_PRIORITY_CLASSES = tuple(
     )
 )
 
+_NO_CLASS = PriorityClass(value=0, preemption_policy="PreemptLowerPriority")  # no name
+
 
 def shipped_priority_classes(given: Iterable[KubeObject]) -> list[KubeObject]:
     """Return the priority classes of an installation that are not among the objects."""
@@ -163,6 +165,3 @@ def prioritized_spec(pod: Pod, cluster: Reader) -> PodSpec:
         priority=priority,
         preemption_policy=policy or spec.preemption_policy,
     )
-
-
-_NO_CLASS = PriorityClass(value=0, preemption_policy="PreemptLowerPriority")  # no name

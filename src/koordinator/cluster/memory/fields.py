@@ -65,6 +65,10 @@ _OF_KIND: dict[type[KubeObject], tuple[str, ...]] = {
 #: A component that reads other fields of a kind declares its own type with the same name.
 _BY_NAME = {(kind.API_VERSION, kind.KIND): fields for kind, fields in _OF_KIND.items()}
 
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # apimachinery pkg/util/rand: no vowels, no bad words
+_SUFFIX_LENGTH = 5
+KEPT = 1 << 16  # names whose number of former objects is kept
+
 
 @dataclass(frozen=True, slots=True)
 class FieldRequirement:
@@ -119,11 +123,6 @@ def _text(value: object) -> str:
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # apimachinery pkg/util/rand: no vowels, no bad words
-_SUFFIX_LENGTH = 5
-KEPT = 1 << 16  # names whose number of former objects is kept
 
 
 class _Counts:

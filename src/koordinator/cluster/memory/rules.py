@@ -57,6 +57,8 @@ _SERVER_METADATA = (
 )
 REPORTED_METADATA = ("labels", "annotations")  # of nodes
 
+_SCHEDULED = Condition(type="PodScheduled", status="True")
+
 
 def in_namespace(obj: KindT) -> KindT:
     """Return the object in a namespace, ``default`` if it names none, or in none if it has none."""
@@ -202,9 +204,6 @@ def with_condition(status: PodStatus, condition: Condition, now: dt.datetime) ->
             )
     fresh = replace(condition, last_transition_time=now)
     return replace(status, conditions=(*conditions, fresh))
-
-
-_SCHEDULED = Condition(type="PodScheduled", status="True")
 
 
 def scheduled_at(now: dt.datetime) -> Condition:

@@ -17,6 +17,8 @@ from koordinator.simulator.page import ResultPage
 #: Runs queries of readers for at least the given seconds; returns False to end the source.
 Pause = Callable[[float], bool]
 
+MAX_SPEED = 1e6  # virtual seconds per second
+
 
 class SourceKind(StrEnum):
     """Origin of the objects."""
@@ -61,9 +63,6 @@ class SourceControl(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     is_paused: bool | None = None
     speed: float | None = None
     seek_s: float | None = None
-
-
-MAX_SPEED = 1e6  # virtual seconds per second
 
 
 @dataclass(slots=True)

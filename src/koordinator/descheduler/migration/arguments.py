@@ -29,6 +29,8 @@ from koordinator.foundation.errors import InputError
 _PERCENTAGE = re.compile(r"[0-9]{1,9}%")
 _MAX_INT32 = 2**31 - 1
 
+_ARBITRATION_INTERVAL: Final = Duration(milliseconds=500)
+
 
 class EvictionGate(StrEnum):
     """Name of a check that ``skipEvictionGates`` can disable."""
@@ -83,7 +85,6 @@ class ArbitrationArgs(ConfigStruct, frozen=True, kw_only=True):
     interval: Duration | None = None  # time between two arbitrations
 
 
-_ARBITRATION_INTERVAL: Final = Duration(milliseconds=500)
 _OBJECT_LIMITERS: Final = {
     LimitedObject.WORKLOAD.value: MigrationObjectLimiter(duration=Duration(minutes=5))
 }

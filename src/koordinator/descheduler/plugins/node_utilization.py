@@ -28,6 +28,11 @@ from koordinator.foundation.lazy_dataclass import dataclass
 ONLY_THRESHOLDING_RESOURCES: Final = "OnlyThresholdingResources"
 _ALL = 100
 
+BASIC = ("cpu", "memory", "pods")
+ALL = 100.0
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
 
 class PrometheusQuery(ConfigStruct, frozen=True, kw_only=True):
     """Query of Prometheus."""
@@ -114,8 +119,6 @@ def _check_thresholds(thresholds: Mapping[str, float], path: str) -> None:
 
 
 Percentages = Mapping[str, float]
-BASIC = ("cpu", "memory", "pods")
-ALL = 100.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +184,6 @@ def around_mean(
             low[name] = min(max(mean - below[name], 0.0), ALL)
             high[name] = min(max(mean + above[name], 0.0), ALL)
     return low, high
-
-
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from koordinator.domain.gangs.trees import GroupTree
 from koordinator.foundation.errors import BugError
 from koordinator.foundation.lazy_dataclass import dataclass
 
+_DONE = (PodGroupPhase.FINISHED, PodGroupPhase.FAILED)
+_FORGOTTEN_AFTER = dt.timedelta(hours=48)
+
 
 class MemberState(StrEnum):
     """Scheduling state of a member."""
@@ -254,10 +257,6 @@ class GangAttempt:
                 left[gang] -= 1
                 kept.append(key)
         return kept
-
-
-_DONE = (PodGroupPhase.FINISHED, PodGroupPhase.FAILED)
-_FORGOTTEN_AFTER = dt.timedelta(hours=48)
 
 
 def status_of(pod_group: PodGroup, gang: Gang, now: dt.datetime) -> PodGroupStatus:

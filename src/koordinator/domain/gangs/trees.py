@@ -25,6 +25,8 @@ _SEGMENT: Final = "compositePodGroup"
 POD_GROUP_SEGMENT: Final = "podGroup"
 _Parented = CompositePodGroup | SchedulingPodGroup
 
+_NAMED: Final = 6
+
 
 @dataclass(frozen=True)
 class GroupTree:
@@ -362,6 +364,3 @@ def _shortfall_text(
         there = sum(child.is_met(has_enough) for child in one.children)
         what = f"CompositePodGroup {one.key} needs {one.least} groups with enough members"
     return f"{what}; there were {there} when this was written"
-
-
-_NAMED: Final = 6

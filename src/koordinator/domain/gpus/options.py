@@ -23,6 +23,10 @@ from koordinator.foundation.lazy_dataclass import dataclass
 #: Minimum number of nodes for which deduplication pays off.
 _WORTH_COMPARING = 64
 
+#: Arbitrary odd multipliers that make fingerprints of different states differ.
+_CPU_MULTIPLIER = np.int64(-7046029254386353131)
+_KIND_MULTIPLIER = np.int64(-4417276706812531889)
+
 
 @dataclass(frozen=True, slots=True)
 class GpuNodes:
@@ -149,11 +153,6 @@ def distinct(nodes: GpuNodes) -> tuple[IntArray, IntArray] | None:
         and np.array_equal(nodes.kind[firsts], nodes.kind)
     )
     return (first, same_as) if equal else None
-
-
-#: Arbitrary odd multipliers that make fingerprints of different states differ.
-_CPU_MULTIPLIER = np.int64(-7046029254386353131)
-_KIND_MULTIPLIER = np.int64(-4417276706812531889)
 
 
 def _multipliers(columns: int) -> IntArray:

@@ -42,6 +42,24 @@ Filling = tuple[int, ...]
 _TOLERANCE = 1e-7
 _MAX_ROUNDS = 100
 
+#: Maximum of ``price_score``, far above any growth of potential.
+MAX_PRICE_SCORE = 10_000
+
+#: Growth of potential per point of score: smaller differences are noise of the prices.
+_POINT_MILLI = 10.0
+
+_GRID_STEP = 0.1  # cores per GPU
+_GRID = np.arange(641) * _GRID_STEP
+
+#: The golden ratio's fraction: badly approximable, so that no class repeats a position.
+_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+
+#: Minimum mean for which the error of the normal approximation is below 0.01.
+_NORMAL_FROM = 100.0
+
+#: Value of a served core in GPUs, so that pods without GPUs are served if CPU is abundant.
+_CPU_WORTH = 0.05 / 12
+
 
 class HoleWorth:
     """Value of holes; keeps the fillings of the last optimum as a warm start."""
@@ -169,16 +187,6 @@ class Knapsack:
                 chosen.append(size)
                 cell -= size // self._unit
         return tuple(sorted(chosen))
-
-
-#: Maximum of ``price_score``, far above any growth of potential.
-MAX_PRICE_SCORE = 10_000
-
-#: Growth of potential per point of score: smaller differences are noise of the prices.
-_POINT_MILLI = 10.0
-
-_GRID_STEP = 0.1  # cores per GPU
-_GRID = np.arange(641) * _GRID_STEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,10 +378,6 @@ def possible_futures(counts: FloatArray, ahead: float, start: int, count: int) -
     return futures
 
 
-#: The golden ratio's fraction: badly approximable, so that no class repeats a position.
-_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
-
-
 def price_score(growth: FloatArray) -> IntArray:
     """Return a score, 0..MAX_PRICE_SCORE, of a growth of potential in milli; no growth is half."""
     points = np.round(growth / _POINT_MILLI).astype(np.int64)
@@ -428,10 +432,6 @@ def poisson_tail(mean: float, at_least: float) -> float:
     return min(1.0, max(0.0, 1.0 - below))
 
 
-#: Minimum mean for which the error of the normal approximation is below 0.01.
-_NORMAL_FROM = 100.0
-
-
 class _KindProgram:
     """Assignment of classes to kinds: maximal GPU within the kinds' free GPU and CPU.
 
@@ -480,7 +480,3 @@ class _KindProgram:
             np.stack((np.ones(len(pod)), gpu, cpu), 1).ravel(),
         )
         return program
-
-
-#: Value of a served core in GPUs, so that pods without GPUs are served if CPU is abundant.
-_CPU_WORTH = 0.05 / 12

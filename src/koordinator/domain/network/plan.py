@@ -29,6 +29,11 @@ COMPARED = 64  # maximum number of domains of one level that are planned in deta
 
 Share = tuple[int, int]  # row of a node, number of members
 
+_LAST = 1 << 31  # above every index
+_NUMBERS = re.compile(r"(\d+)")
+
+LISTED = 16  # maximum number of domains in the message
+
 
 @dataclass(frozen=True, slots=True)
 class OfferSlots:
@@ -313,9 +318,6 @@ def _total(domains: IntArray, values: IntArray, count: int) -> IntArray:
     return sums
 
 
-_LAST = 1 << 31  # above every index
-_NUMBERS = re.compile(r"(\d+)")
-
 #: index, then alternating texts and numbers of the name, then namespace
 RankKey = tuple[int, tuple[str | int, ...], str]
 
@@ -326,9 +328,6 @@ def rank_key(meta: ObjectMeta) -> RankKey:
     parts: list[str | int] = [*_NUMBERS.split(meta.name)]
     parts[1::2] = map(int, parts[1::2])
     return (_LAST if index is None else index, tuple(parts), meta.namespace)
-
-
-LISTED = 16  # maximum number of domains in the message
 
 
 def shortage(planner: Planner, count: int, why_nodes: str) -> str:

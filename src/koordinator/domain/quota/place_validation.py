@@ -19,6 +19,11 @@ from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 
+_PARENT = f"metadata.labels[{QUOTA_PARENT}]"
+_TREE_ID = f"metadata.labels[{QUOTA_TREE_ID}]"
+_ZERO = Quantity(0)
+_INCLUDED = "not all included in"
+
 
 class QuotaInputError(InputError):
     """A refusal for which the Go original has a message; ``original`` is that message.
@@ -77,12 +82,6 @@ def original_of_amounts(quota: ElasticQuota) -> str:
 
 def _negative(amounts: ResourceList) -> list[str]:
     return [resource for resource, amount in amounts.items() if amount.nanos < 0]
-
-
-_PARENT = f"metadata.labels[{QUOTA_PARENT}]"
-_TREE_ID = f"metadata.labels[{QUOTA_TREE_ID}]"
-_ZERO = Quantity(0)
-_INCLUDED = "not all included in"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,9 @@ from koordinator.foundation.arrays import IntArray, Kernel
 #: compiled loop fits into 64 bits.  The cap changes results only if a weight exceeds it.
 UNLIMITED = (1 << 61) - 1
 
+#: Minimum number of children for which the compiled loop is faster.
+WIDE = 32
+
 
 def scaled_down(least: Sequence[int], total: int) -> Sequence[int]:
     """Return minimums that fit into the total: unchanged, or in proportion and rounded down."""
@@ -186,10 +189,6 @@ wide_shares = Kernel(
     _wide_shares_loop,
     lambda t: (t.int64, *[_vector(t)] * 4),
 )
-
-
-#: Minimum number of children for which the compiled loop is faster.
-WIDE = 32
 
 
 class Siblings:

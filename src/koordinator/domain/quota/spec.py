@@ -42,6 +42,8 @@ from koordinator.foundation.lazy_dataclass import dataclass
 
 QUEUE_KEYS = (QUEUE_POLICY, QUEUE_ORDER, QUEUE_DEPTH)
 
+_BUILT_IN: Final = (DEFAULT_QUOTA, SYSTEM_QUOTA)
+
 
 @dataclass(frozen=True, slots=True)
 class QueueTerms:
@@ -77,9 +79,6 @@ def check_queue_terms(quota: ElasticQuota) -> None:
         text = quota.metadata.annotations.get(key, "")
         if text and value is None:
             raise invalid_value(annotation_path(key), text, accepted)
-
-
-_BUILT_IN: Final = (DEFAULT_QUOTA, SYSTEM_QUOTA)
 
 
 @dataclass(frozen=True, slots=True)

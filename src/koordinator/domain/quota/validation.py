@@ -57,6 +57,9 @@ _BOUND_BY_UPDATE = (
     "UpdadteQuota, quota {} update namespaces, but namespace {}"  # typo of the original
 )
 
+_READ = (NAMESPACES.key, SHARED_WEIGHT.key, *QUEUE_KEYS)
+_RULES = PlaceRules(allows_fewer_resources=True)
+
 
 def check_new_quota(quota: ElasticQuota, topology: QuotaTopology, rules: PlaceRules) -> None:
     """Raise InputError unless a quota may be created."""
@@ -262,10 +265,6 @@ def with_quota_defaults(quota: ElasticQuota, topology: QuotaTopology) -> Elastic
         return quota
     meta = replace(quota.metadata, labels=labels, annotations=annotations)
     return replace(quota, metadata=meta)
-
-
-_READ = (NAMESPACES.key, SHARED_WEIGHT.key, *QUEUE_KEYS)
-_RULES = PlaceRules(allows_fewer_resources=True)
 
 
 class QuotaWarnings:

@@ -46,6 +46,8 @@ TYPE_NAMES = (
 )
 _LITERALS = {bool: BOOL, int: INT, UInt: UINT, float: DOUBLE, str: STRING, bytes: BYTES}
 
+_INDEX = ("_[_]", "_[?_]")
+
 
 class Checker(NodeVisitor[CelType]):
     """Finds the type of an expression in an environment."""
@@ -246,7 +248,6 @@ def _filled_in(result: CelType, bound: Mapping[str, CelType]) -> CelType:
 
 
 Path = tuple[str, ...]  # a variable, then the names of fields and keys
-_INDEX = ("_[_]", "_[?_]")
 
 
 def reads_of(tree: Node, variables: Container[str]) -> frozenset[Path] | None:

@@ -37,6 +37,37 @@ _TEXTS = ("string", "bytes")
 _MAX_PATTERN = 1 << 12  # characters
 TEXT_PER_STEP = 10  # characters
 
+_DECIMAL = re.compile(r"[+-]?[0-9]{1,40}")
+
+_FLOATING = re.compile(r"[+-]?[0-9a-zA-Z.][0-9a-zA-Z.+_-]{0,400}")
+
+_TRUE, _FALSE = ("1", "t", "true", "TRUE", "True"), ("0", "f", "false", "FALSE", "False")
+
+_FIXED = (-4, 6)  # powers of ten without an exponent
+
+_OPTIONS = re2.Options()
+
+_INSTRUCTIONS_PER_STEP = 4  # of a program that is compiled
+_INSTRUCTIONS_PER_PASS = 64  # of a program that a character runs through in the time of a step
+_FAILURE = 2000  # steps: a pattern that is too large is compiled for long
+_FAILURE_PER_CHARACTER = 20
+
+_PAIRS_PER_STEP = 1000  # of characters that are compared
+
+#: Of Unicode; Python's own strip() takes separators of files and groups, too.
+_SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+
+#: Types whose values have an order that sort() and sortBy() know.
+SORTED = ("int", "uint", "double", "bool", "string", "bytes")
+
+_QUOTED = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"} | {
+    "\v": "\\v",
+    "\\": "\\\\",
+    '"': '\\"',
+}
+
 
 def _int(number: int) -> int:
     if not -(2**63) <= number < 2**63:
@@ -134,9 +165,6 @@ def _only_checked(*_: Any) -> Any:
 # -- conversions ---------------------------------------------------------------------------------
 
 
-_DECIMAL = re.compile(r"[+-]?[0-9]{1,40}")
-
-
 def _to_int(value: Any) -> int:
     if isinstance(value, str):
         if not _DECIMAL.fullmatch(value):
@@ -168,12 +196,6 @@ def _parsed(text: str) -> float | None:
     except (ValueError, OverflowError):
         return None
     return None if math.isinf(number) and any(map(str.isdigit, text)) else number
-
-
-_FLOATING = re.compile(r"[+-]?[0-9a-zA-Z.][0-9a-zA-Z.+_-]{0,400}")
-
-
-_TRUE, _FALSE = ("1", "t", "true", "TRUE", "True"), ("0", "f", "false", "FALSE", "False")
 
 
 def _to_bool(text: str) -> bool:
@@ -210,19 +232,11 @@ def _shortest(value: float) -> str:
     return f"{Decimal(repr(value)).normalize():f}"
 
 
-_FIXED = (-4, 6)  # powers of ten without an exponent
-
-
 # -- text ----------------------------------------------------------------------------------------
 
 
-_OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.max_mem = 1 << 18  # bytes of a program and of its automaton; for 10,000 instructions
-_INSTRUCTIONS_PER_STEP = 4  # of a program that is compiled
-_INSTRUCTIONS_PER_PASS = 64  # of a program that a character runs through in the time of a step
-_FAILURE = 2000  # steps: a pattern that is too large is compiled for long
-_FAILURE_PER_CHARACTER = 20
 
 
 @lru_cache(maxsize=64)
@@ -313,9 +327,6 @@ def _substring(text: str, start: int, end: int | None = None) -> str:
     return text[start:end]
 
 
-_PAIRS_PER_STEP = 1000  # of characters that are compared
-
-
 def _replaced(spend: Spend, text: str, old: str, new: str, most: int = -1) -> str:
     places = text.count(old)
     places = places if most < 0 else min(places, most)
@@ -340,12 +351,6 @@ def _joined(spend: Spend, parts: Sequence[Any], by: str = "") -> str:
         raise CelError("no such overload")
     spend(_text_cost(parts) + len(by) * len(parts) // TEXT_PER_STEP)
     return by.join(parts)
-
-
-#: Of Unicode; Python's own strip() takes separators of files and groups, too.
-_SPACES = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
-    map(chr, range(0x2000, 0x200B))
-)
 
 
 def _lower_ascii(text: str) -> str:
@@ -414,10 +419,6 @@ def sorted_values(
     return sorted(items, key=key)
 
 
-#: Types whose values have an order that sort() and sortBy() know.
-SORTED = ("int", "uint", "double", "bool", "string", "bytes")
-
-
 def _optional_at(items: Sequence[Any], place: int) -> OptionalValue:
     return OptionalValue(items[place], is_present=True) if items else ABSENT
 
@@ -472,13 +473,6 @@ def _distinct(spend: Spend, items: Sequence[Any]) -> list[Any]:
 
 def _quoted(text: str) -> str:
     return '"' + "".join(_QUOTED.get(char, char) for char in text) + '"'
-
-
-_QUOTED = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"} | {
-    "\v": "\\v",
-    "\\": "\\\\",
-    '"': '\\"',
-}
 
 
 def _contains_all(spend: Spend, items: Sequence[Any], others: Sequence[Any]) -> bool:

@@ -55,6 +55,11 @@ _STEPS_PER_LOOK = 4096  # at the time
 _NODES_PER_STEP = 8  # of the body of a macro, in each round
 _SIZED = frozenset((str, bytes, list, tuple))
 
+_MISSING = object()
+_MATCHING = ("matches", "find", "findAll")
+
+_LONGEST_SHOWN = 200  # characters
+
 
 class Activation:
     """The variables of one evaluation, and how many steps it may still take."""
@@ -257,10 +262,6 @@ class _Compiler(NodeVisitor[_Code]):
             return self.visit(body)
         finally:
             self._names = outer
-
-
-_MISSING = object()
-_MATCHING = ("matches", "find", "findAll")
 
 
 def _check_pattern(text: object) -> None:
@@ -493,9 +494,6 @@ def _field(base: Any, key: Any) -> Any:
             raise CelError(f"index out of bounds: {_shown(key)}")
         return base[int(key)]
     raise CelError("no such overload")
-
-
-_LONGEST_SHOWN = 200  # characters
 
 
 def _shown(key: Any) -> str:

@@ -16,6 +16,39 @@ from koordinator.foundation.lazy_dataclass import dataclass
 
 MAX_DEPTH: Final = 200  # of the tree; bounds recursion
 
+_MAX_NESTING = 40  # of brackets; each costs a dozen calls
+_FOLDS = ("all", "exists", "exists_one", "map", "filter", "sortBy")
+_QUANTIFIERS = ("all", "exists", "exists_one", "existsOne")
+_TRANSFORMS = ("transformList", "transformMap", "transformMapEntry")
+_RESERVED = frozenset(
+    [
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+        "in",
+    ]
+)
+
+_SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_RELATIONS = ("<", "<=", ">=", ">", "==", "!=", "in")
+
+_LAST_CODE, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
+_LONGEST, _TOO_LARGE = 30, 2**64  # digits that can't be meant are not read
+
 
 @dataclass(frozen=True, slots=True)
 class Literal:
@@ -98,33 +131,6 @@ class Bind:
 
 Node = Literal | Identifier | Select | Call | ListOf | MapOf | Fold | Bind
 
-_MAX_NESTING = 40  # of brackets; each costs a dozen calls
-_FOLDS = ("all", "exists", "exists_one", "map", "filter", "sortBy")
-_QUANTIFIERS = ("all", "exists", "exists_one", "existsOne")
-_TRANSFORMS = ("transformList", "transformMap", "transformMapEntry")
-_RESERVED = frozenset(
-    [
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-        "in",
-    ]
-)
-
 
 @cache
 def _token() -> re.Pattern[str]:
@@ -157,10 +163,6 @@ def _escape() -> re.Pattern[str]:
         r"|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.)?)",
         re.DOTALL,
     )
-
-
-_SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_RELATIONS = ("<", "<=", ">=", ">", "==", "!=", "in")
 
 
 class UInt(int):
@@ -526,7 +528,3 @@ class _Parser:
             parts.append(code)
         parts.append(inner[at:])
         return parts
-
-
-_LAST_CODE, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
-_LONGEST, _TOO_LARGE = 30, 2**64  # digits that can't be meant are not read

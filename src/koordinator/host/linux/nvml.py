@@ -23,6 +23,8 @@ _OF_PROGRAMS: Final = frozenset({13, 31, 43, 45, 68, 109})
 _NO_WAIT_MS: Final = 0
 _PCI_VENDOR: Final = "10de"
 
+_SAMPLED_US = 0  # all samples of the driver; the newest one of each process counts
+
 
 class HealthWatch:
     """First error of each GPU by UUID, kept until the agent restarts.
@@ -85,9 +87,6 @@ def _uuid(handle: object) -> str:
         return str(pynvml.nvmlDeviceGetUUID(handle))
     except pynvml.NVMLError:
         return ""
-
-
-_SAMPLED_US = 0  # all samples of the driver; the newest one of each process counts
 
 
 class NvmlGpus:

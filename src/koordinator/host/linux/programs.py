@@ -17,6 +17,9 @@ _MOST_CHARACTERS: Final = 1 << 20
 _SHOWN: Final = 200
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+_NETWORK_TIMEOUT_S: Final = 10.0
+_SHOWN_ERROR: Final = 300
+
 
 class LinuxVendorTools:
     """Implementation of ``VendorTools``; ``root`` is the mount point of the machine's ``/``."""
@@ -56,10 +59,6 @@ class LinuxVendorTools:
             return sorted(int(match[1]) for match in matches if match)
         except OSError:
             return ()
-
-
-_NETWORK_TIMEOUT_S: Final = 10.0
-_SHOWN_ERROR: Final = 300
 
 
 class LinuxNetworkTools:

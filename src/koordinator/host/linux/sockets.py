@@ -50,6 +50,20 @@ _OPTIONS: Final = (("grpc.max_send_message_length", _MOST_BYTES),)
 
 UnaryCall = Callable[[bytes, Any], bytes]  # request and gRPC context to response
 
+_TIMEOUT_S: Final = 30.0  # as in the original
+_LARGEST_ANSWER: Final = 1 << 20
+
+_SOCKET: Final = "kubelet.sock"
+_LONGEST_CALL_S: Final = 10.0
+_CLIENT_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", _MOST_BYTES),
+    # A restarted kubelet is available again within half a second.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerStatusRequest:
@@ -139,10 +153,6 @@ def _call(channel: Any, name: str, request: object, timeout_s: float) -> bytes:
     except grpc.RpcError as error:
         raise HostError(f"{name}: {error.code().name}: {error.details()}") from None
     return answer
-
-
-_TIMEOUT_S: Final = 30.0  # as in the original
-_LARGEST_ANSWER: Final = 1 << 20
 
 
 class SocketCopilot:
@@ -295,18 +305,6 @@ class KubeletPlugin:
     def _find(self, method: str) -> UnaryCall | None:
         answer = self._methods.get(method.rpartition("/")[2])
         return None if answer is None else lambda request, _: answer(request)
-
-
-_SOCKET: Final = "kubelet.sock"
-_LONGEST_CALL_S: Final = 10.0
-_CLIENT_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", _MOST_BYTES),
-    # A restarted kubelet is available again within half a second.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.use_local_subchannel_pool", 1),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

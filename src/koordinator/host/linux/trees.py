@@ -33,6 +33,11 @@ _MOST_LINKS = 40  # the limit of the kernel
 _ATTEMPTS = 8  # the kernel returns EAGAIN while folders are being renamed
 _MISSING_CALL = frozenset({errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.E2BIG})
 
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_NUMBER: Final = ctypes.c_long(_OPENAT2)
+
+_INSIDE: Final = _BENEATH | _NO_MAGIC_LINKS
+
 
 @dataclass(frozen=True, slots=True)
 class Tree:
@@ -172,10 +177,7 @@ class _OpenHow(ctypes.Structure):
     )
 
 
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
-_NUMBER: Final = ctypes.c_long(_OPENAT2)
 _HOW_SIZE: Final = ctypes.c_size_t(ctypes.sizeof(_OpenHow))
-_INSIDE: Final = _BENEATH | _NO_MAGIC_LINKS
 _HOW: Final = {
     (has_links, flags): ctypes.byref(_OpenHow(flags, 0, _INSIDE | (0 if has_links else _NO_LINKS)))
     for has_links in (False, True)

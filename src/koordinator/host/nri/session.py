@@ -37,6 +37,24 @@ from koordinator.host.nri.messages import (
 MOST_DATA: Final = 4 << 20
 _HEADER = struct.Struct(">IIBB")
 
+MOST_SENT: Final = 4096
+MOST_RECEIVED: Final = (4 << 20) + 10
+_MUX_HEADER = struct.Struct(">II")
+_MOST_PAYLOAD: Final = MOST_SENT - _MUX_HEADER.size
+
+PLUGIN_STREAM, RUNTIME_STREAM = 1, 2
+_REGISTRATION = 1  # number of the plugin's only call
+_REQUESTS: Final[Mapping[str, type[object]]] = MappingProxyType(
+    {
+        "Configure": ConfigureRequest,
+        "Synchronize": SynchronizeRequest,
+        "CreateContainer": CreateContainerRequest,
+        "UpdateContainer": UpdateContainerRequest,
+        "StateChange": StateChangeEvent,
+        "Shutdown": NriEmpty,
+    }
+)
+
 
 class TtrpcKind(IntEnum):
     """Kind of a message; the kinds of streaming calls are not used by NRI."""
@@ -120,12 +138,6 @@ class TtrpcReader:
             yield TtrpcMessage(call, kind, body)
 
 
-MOST_SENT: Final = 4096
-MOST_RECEIVED: Final = (4 << 20) + 10
-_MUX_HEADER = struct.Struct(">II")
-_MOST_PAYLOAD: Final = MOST_SENT - _MUX_HEADER.size
-
-
 def frames_of(stream: int, data: bytes) -> bytes:
     """Split data of one stream into frames."""
     pieces = []
@@ -157,20 +169,6 @@ class FrameReader:
             payload = bytes(self._buffer[_MUX_HEADER.size : end])
             del self._buffer[:end]
             yield stream, payload
-
-
-PLUGIN_STREAM, RUNTIME_STREAM = 1, 2
-_REGISTRATION = 1  # number of the plugin's only call
-_REQUESTS: Final[Mapping[str, type[object]]] = MappingProxyType(
-    {
-        "Configure": ConfigureRequest,
-        "Synchronize": SynchronizeRequest,
-        "CreateContainer": CreateContainerRequest,
-        "UpdateContainer": UpdateContainerRequest,
-        "StateChange": StateChangeEvent,
-        "Shutdown": NriEmpty,
-    }
-)
 
 
 class NriRefusalError(HostError):

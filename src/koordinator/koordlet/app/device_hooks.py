@@ -52,6 +52,8 @@ _MOST_GRANTS: Final = 1024  # of pods that were not published yet
 _Slot = tuple[str, str, str]  # type, device, resource
 _Shares = Mapping[_Slot, int]  # percent
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
@@ -193,7 +195,6 @@ def _age(pod: PodView) -> tuple[bool, float, str]:
     return (started is None, started.timestamp() if started is not None else 0.0, pod.key)
 
 
-log = logging.getLogger(__name__)
 #: GPUs allocated to a container by resource claims; see ``GpuClaims.gpus_of``.
 ClaimedGpus = Callable[[ContainerCreation], tuple[DeviceAllocation, ...]]
 

@@ -46,6 +46,10 @@ log = logging.getLogger(__name__)
 
 _KIB = 1024
 
+#: Longest wait for the kubelet to create the cgroups above all pods.
+LONGEST_WAIT_FOR_CGROUPS_S: Final = 60.0
+_ADVICE: Final = "set --kubelet-cgroup-root to the kubelet's cgroupRoot"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
@@ -190,11 +194,6 @@ def _huge_pages(files: Files, folder: str) -> dict[str, int]:
         text = read_text(files, f"{folder}/hugepages-{kib}kB/nr_hugepages")
         amounts[name] = int(text) * kib * _KIB if text.isdigit() else 0
     return amounts
-
-
-#: Longest wait for the kubelet to create the cgroups above all pods.
-LONGEST_WAIT_FOR_CGROUPS_S: Final = 60.0
-_ADVICE: Final = "set --kubelet-cgroup-root to the kubelet's cgroupRoot"
 
 
 class CgroupSearch:

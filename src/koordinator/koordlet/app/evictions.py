@@ -22,6 +22,16 @@ from koordinator.koordlet.qos.eviction import Task, choose_with_copilot, is_runt
 
 MOST_AT_ONCE = 32  # containers; each occupies a thread
 
+log = logging.getLogger(__name__)
+
+REMEMBERED_S = 120.0
+#: Pause after a copilot released nothing or did not answer.
+COPILOT_PAUSE_S = 60.0
+_MOST_RESULTS = 16
+#: Time that an eviction stays in the metric with the pod's name.
+SHOWN_S = 300.0
+_MOST_RECENT = 1024
+
 
 @dataclass(slots=True)
 class PodStop:
@@ -87,17 +97,6 @@ class ContainerStops:
 def in_thread(work: Callable[[], None]) -> None:
     """Run a function in a daemon thread."""
     threading.Thread(target=work, name="stop", daemon=True).start()
-
-
-log = logging.getLogger(__name__)
-
-REMEMBERED_S = 120.0
-#: Pause after a copilot released nothing or did not answer.
-COPILOT_PAUSE_S = 60.0
-_MOST_RESULTS = 16
-#: Time that an eviction stays in the metric with the pod's name.
-SHOWN_S = 300.0
-_MOST_RECENT = 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,9 @@ _PSI = ("psi_resource_type", "psi_precision", "psi_degree", "cpu_full_supported"
 _PRECISIONS = ("avg10", "avg60", "avg300")
 _UNITS = {BATCH_CPU: "integer", MID_CPU: "integer", BATCH_MEMORY: "byte", MID_MEMORY: "byte"}
 
+_AMOUNT = ("resource", "unit")
+_SCALED = ("pod_namespace", "pod_name", "container_id", "container_name")
+
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsSnapshot:
@@ -291,8 +294,6 @@ def _best_effort(snapshot: MetricsSnapshot) -> int:
     return sum(snapshot.pools.best_effort.values())
 
 
-_AMOUNT = ("resource", "unit")
-_SCALED = ("pod_namespace", "pod_name", "container_id", "container_name")
 FAMILIES: Final = (
     Family(
         "container_cpi",

@@ -52,6 +52,8 @@ from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
+_PERCENTILE = 0.9
+
 
 def report_usage(outbox: Outbox, node: str, status: NodeMetricStatus, reported_s: float) -> None:
     """Replace the status of the NodeMetric, if the manager has created it.
@@ -250,9 +252,6 @@ def _undated(device: Device) -> Device:
         for info in device.spec.devices
     )
     return replace(device, spec=replace(device.spec, devices=devices))
-
-
-_PERCENTILE = 0.9
 
 
 class Forecasts:

@@ -21,6 +21,10 @@ from koordinator.koordlet.adjustments import ContainerDevice
 from koordinator.koordlet.collectors.context import CollectionContext
 from koordinator.koordlet.metrics import Metric
 
+log = logging.getLogger(__name__)
+
+_UNFINISHED = ".tmp"
+
 
 class GpuCollector:
     """Collector of GPU usage; the usage of a pod is the sum over its processes."""
@@ -60,11 +64,6 @@ class GpuCollector:
             for container in pod.containers
             for pid in context.cgroups.processes(container.folder)
         }
-
-
-log = logging.getLogger(__name__)
-
-_UNFINISHED = ".tmp"
 
 
 def read_xpus(

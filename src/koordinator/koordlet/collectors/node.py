@@ -25,6 +25,14 @@ from koordinator.koordlet.collectors.context import CollectionContext, Counters,
 from koordinator.koordlet.kernel_readings import busy_ticks, cpu_usage_ns, memory_info, memory_stat
 from koordinator.koordlet.metrics import MEMORY_METRICS, Metric
 
+_NANOS = 1e9
+_MILLI = 1000
+
+_NUMBER = re.compile(r"[0-9]+:[0-9]+")
+_MAPPER_PREFIX = "LVM-"
+
+_DEVICE, _MOUNT_POINT = 2, 4
+
 
 class NodeCollector:
     """Collector of node usage; ``ticks_per_s`` is the unit of /proc/stat."""
@@ -145,10 +153,6 @@ class SystemCollector:
             store.add(Metric.SYSTEM_NUMA_MEMORY, node, now_s, max(memory - of_pods, 0.0))
 
 
-_NANOS = 1e9
-_MILLI = 1000
-
-
 class BestEffortCollector:
     """Collector over the cgroups of the best-effort tier and of its containers."""
 
@@ -218,10 +222,6 @@ class HostApplicationCollector:
         store.add(metric, name, now_s, stat.used_with_page_cache)
 
 
-_NUMBER = re.compile(r"[0-9]+:[0-9]+")
-_MAPPER_PREFIX = "LVM-"
-
-
 class Disks:
     """Lookup in /sys and /proc, without a cache because disks appear and disappear."""
 
@@ -288,6 +288,3 @@ class Disks:
     def _number(self, folder: str) -> str | None:
         number = read_text(self._files, f"{folder}/dev")
         return number if _NUMBER.fullmatch(number) else None
-
-
-_DEVICE, _MOUNT_POINT = 2, 4

@@ -37,6 +37,17 @@ log = logging.getLogger(__name__)
 CYCLE, INSTRUCTION = "cycle", "instruction"
 _PAUSE_S: Final = 300.0  # after the kernel has refused a counter
 
+_FILES = {
+    "cpu": CgroupFile.CPU_PRESSURE,
+    "mem": CgroupFile.MEMORY_PRESSURE,
+    "io": CgroupFile.IO_PRESSURE,
+}
+
+SCAN_PERIOD_S = 5
+
+BANDWIDTHS: Final = ("mbm_local_bytes", "mbm_total_bytes")
+_L3 = "mon_L3_"
+
 
 @dataclass(frozen=True, slots=True)
 class _Measurement:
@@ -124,12 +135,6 @@ class CpiCollector:
 
 Pressures = Mapping[str, Mapping[str, Pressure]]  # by UID or container id, and resource
 
-_FILES = {
-    "cpu": CgroupFile.CPU_PRESSURE,
-    "mem": CgroupFile.MEMORY_PRESSURE,
-    "io": CgroupFile.IO_PRESSURE,
-}
-
 
 class PressureCollector:
     """Collector of the 10 s averages; without effect on a kernel without PSI.
@@ -165,9 +170,6 @@ class PressureCollector:
             if stall.full is not None:
                 context.store.add(metric, f"{owner}/{resource}/full", now_s, stall.full[0])
         return read
-
-
-SCAN_PERIOD_S = 5
 
 
 class ColdPageCollector:
@@ -218,10 +220,6 @@ class ColdPageCollector:
         except (HostError, InputError):
             return
         context.store.add(metric, owner, now_s, max(stat.used_with_page_cache - cold, 0))
-
-
-BANDWIDTHS: Final = ("mbm_local_bytes", "mbm_total_bytes")
-_L3 = "mon_L3_"
 
 
 class ResctrlCollector:

@@ -44,6 +44,8 @@ from koordinator.koordlet.intents import (
 
 STAGE = "applying"
 
+log = logging.getLogger(__name__)
+
 
 def fault_over(intent: Intent, error: Exception) -> Fault:
     """Return the fault; its source is the audit type of the intent."""
@@ -90,8 +92,6 @@ def owner_of(intent: Intent) -> str:
         case _:
             return intent.owner
 
-
-log = logging.getLogger(__name__)
 
 #: Called after each change of the machine with its kind, its duration, and whether it failed.
 WriteObserver = Callable[[str, float, bool], None]

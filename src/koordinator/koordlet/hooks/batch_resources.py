@@ -38,6 +38,11 @@ _REASON = "batch resources"
 _NO_BATCH: Final = ExtendedContainerResources()
 _NATIVE: Final = {BATCH_CPU: CPU, BATCH_MEMORY: MEMORY}
 
+_MOST: Final = 1000
+#: Lowest value that the kubelet sets for a pod of the class.
+_LEAST: Final = {KubeQos.GUARANTEED: -997, KubeQos.BURSTABLE: 3, KubeQos.BEST_EFFORT: 3}
+_CRITICAL_PRIORITY: Final = 2_000_000_000  # system-cluster-critical
+
 
 def plan_batch_resources(view: NodeView) -> list[Intent]:
     """Return the limits of best-effort pods with batch resources, and of their containers."""
@@ -163,12 +168,6 @@ def _pod_limit(spec: PodSpec, name: str) -> int:
 def _writes(folder: str, values: Mapping[CgroupFile, int], owner: str) -> Iterator[Intent]:
     for file, value in values.items():
         yield SetCgroup(file, folder, str(value), _REASON, owner)
-
-
-_MOST: Final = 1000
-#: Lowest value that the kubelet sets for a pod of the class.
-_LEAST: Final = {KubeQos.GUARANTEED: -997, KubeQos.BURSTABLE: 3, KubeQos.BEST_EFFORT: 3}
-_CRITICAL_PRIORITY: Final = 2_000_000_000  # system-cluster-critical
 
 
 def plan_oom_scores(view: NodeView) -> list[Intent]:

@@ -21,6 +21,12 @@ from koordinator.koordlet.view.pods import PodView
 
 CORE_SCHED: Final = "coreSched"
 
+_SYSCTL = "kernel/sched_group_identity_enabled"
+_REASON = "CPU QoS: group identity"
+
+EXPELLER = "-expeller"
+_SWITCHES = (("kernel/sched_group_identity_enabled", "0"), ("kernel/sched_core", "1"))
+
 
 @dataclass(frozen=True, slots=True)
 class CpuQosOfClasses:
@@ -133,10 +139,6 @@ def kubelet_shares(view: NodeView, tier: KubeQos) -> int:
             return shares_of_milli(0)
 
 
-_SYSCTL = "kernel/sched_group_identity_enabled"
-_REASON = "CPU QoS: group identity"
-
-
 @dataclass(frozen=True, slots=True)
 class GroupIdentities:
     """``cpu.bvt_warp_ns`` by QoS class, by kube QoS of unlabelled pods, and of the tiers."""
@@ -234,10 +236,6 @@ def _identities(view: NodeView, identities: GroupIdentities) -> Iterator[Intent]
 
 def _value(cpu: CpuQos) -> int:
     return (cpu.group_identity or 0) if cpu.enable else 0
-
-
-EXPELLER = "-expeller"
-_SWITCHES = (("kernel/sched_group_identity_enabled", "0"), ("kernel/sched_core", "1"))
 
 
 def plan_core_scheduling(view: NodeView) -> list[Intent]:

@@ -32,6 +32,10 @@ _MOST: Final = 2**63 - 1  # the library ignores larger limits
 _READ_ONLY: Final = ("rbind", "ro")
 _OF_ONE_GPU = re.compile(rf"(?P<limit>{MEMORY_LIMIT}|{CORE_LIMIT})_[0-9]+")
 
+MOST_FUNCTIONS: Final = 512  # of one pod: two cards with all their virtual functions
+_PATH: Final = f"{ALLOCATED.path}.rdma"
+_BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
 
 @dataclass(frozen=True, slots=True)
 class HamiCoreSettings:
@@ -167,11 +171,6 @@ def _amount(gpu: DeviceAllocation, name: str) -> int:
 
 def _invalid(name: str, problem: str) -> InputError:
     return InputError(problem, path=f"{ALLOCATED.path}.gpu[0].resources[{name}]")
-
-
-MOST_FUNCTIONS: Final = 512  # of one pod: two cards with all their virtual functions
-_PATH: Final = f"{ALLOCATED.path}.rdma"
-_BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 class VerbsLookup(Protocol):

@@ -26,6 +26,8 @@ _MAX_EXPONENT = 100
 _YEAR_ONE = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
 _YEAR_ONE_S = -62_135_596_800.0
 
+NODE = "__node__"
+
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
@@ -171,9 +173,6 @@ class DecayingHistogram:
         self._lowest, self._highest = (
             (int(counted[0]), int(counted[-1])) if len(counted) else (last, 0)
         )
-
-
-NODE = "__node__"
 
 
 def item(name: str) -> str:

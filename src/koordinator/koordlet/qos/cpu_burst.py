@@ -26,6 +26,14 @@ _CONSUMING_PERCENT = 100
 _SAVING_PERCENT = 60
 _INITIAL_SHARE = 0.5
 
+_UP, _DOWN = 1.2, 0.8
+_COOLING = 0.9  # of the threshold
+_LONGEST_WINDOW_S = 10.0
+_NOT_BURSTABLE: Final = frozenset({QosClass.LSE, QosClass.LSR, QosClass.BE})
+_NO_LIMITS: Final = CpuLimits(0, {})
+_LARGEST_US: Final = 1 << 62
+_OWN_CPUS: Final = frozenset({QosClass.LSE, QosClass.LSR})
+
 
 class BurstLimiter:
     """Bucket of percent times seconds; ``chance`` in [0, 1) determines the initial tokens.
@@ -54,15 +62,6 @@ class BurstLimiter:
     def is_expired(self, now_s: float) -> bool:
         """Return whether the bucket was not used for two periods."""
         return now_s - self._updated_s > 2 * self._period_s
-
-
-_UP, _DOWN = 1.2, 0.8
-_COOLING = 0.9  # of the threshold
-_LONGEST_WINDOW_S = 10.0
-_NOT_BURSTABLE: Final = frozenset({QosClass.LSE, QosClass.LSR, QosClass.BE})
-_NO_LIMITS: Final = CpuLimits(0, {})
-_LARGEST_US: Final = 1 << 62
-_OWN_CPUS: Final = frozenset({QosClass.LSE, QosClass.LSR})
 
 
 class SharePoolState(StrEnum):

@@ -23,6 +23,15 @@ from koordinator.koordlet.qos.eviction import StrategyInputs
 from koordinator.koordlet.view.machine import infos_of
 from koordinator.koordlet.view.node_view import NodeView
 
+MIN_CPUS: Final = 2
+MIN_QUOTA_US: Final = 2000
+MAX_GROWTH: Final = 0.1  # share of all CPUs, per round
+MIN_CHANGE: Final = 0.01  # share of all CPUs; smaller changes of the quota are not written
+CFS_QUOTA_POLICY: Final = "cfsQuota"
+_OWNER = "besteffort"
+_MILLI = 1000
+_CPUS_OFF = "CPU suppress by CPU set is off"
+
 
 def choose_cpus(count: int, among: Sequence[CpuInfo]) -> list[int]:
     """Return ``count`` CPU ids in order of choice; none if there are too few CPUs.
@@ -75,16 +84,6 @@ def _groups(among: Sequence[CpuInfo]) -> list[list[CpuInfo]]:
         by_place[cpu.node, cpu.socket].append(cpu)
     groups = [sorted(group, key=lambda cpu: (cpu.core, cpu.id)) for group in by_place.values()]
     return sorted(groups, key=lambda group: (-len(group), group[0].id))
-
-
-MIN_CPUS: Final = 2
-MIN_QUOTA_US: Final = 2000
-MAX_GROWTH: Final = 0.1  # share of all CPUs, per round
-MIN_CHANGE: Final = 0.01  # share of all CPUs; smaller changes of the quota are not written
-CFS_QUOTA_POLICY: Final = "cfsQuota"
-_OWNER = "besteffort"
-_MILLI = 1000
-_CPUS_OFF = "CPU suppress by CPU set is off"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ ReleaseAmounts = Mapping[str, float]  # by resource name: milli-CPU of cpu, whol
 _BATCH_NAMES: Mapping[str, str] = BAND_RESOURCES[PriorityBand.BATCH]
 _HIGHEST_EVICTABLE = 7999  # prod pods are not evicted because of requests
 
+_FRESH = 2  # intervals, after which a sample is outdated
+
 
 class Target(StrEnum):
     """Quantity that a task releases: usage or requests of pods."""
@@ -247,9 +249,6 @@ def _eviction(task: Task, pod: PodView) -> EvictPod:
         containers=tuple(container.id for container in pod.containers),
         grace_s=max(DEFAULT_GRACE_PERIOD_S if stated is None else stated, 0),
     )
-
-
-_FRESH = 2  # intervals, after which a sample is outdated
 
 
 @dataclass(frozen=True, slots=True)

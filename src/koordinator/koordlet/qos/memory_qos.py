@@ -31,6 +31,16 @@ _CLASS_OF_TIER: Final[Mapping[KubeQos, str]] = MappingProxyType(
     }
 )
 
+_KIB = 1024
+_MIN_FREE_KB: Final = Bounds(10_240, 10_485_760)
+_FILES: Final = (
+    ("sysctl", "vm/watermark_scale_factor", "watermark_scale_factor"),
+    ("sys", "kernel/mm/memcg_reaper/reap_background", "memcg_reap_back_ground"),
+    ("sysctl", "kernel/sched_group_identity_enabled", "sched_group_identity_enabled"),
+    ("sysctl", "kernel/sched_idle_saver_wmark", "sched_idle_saver_wmark"),
+    ("sys", "kernel/mm/pagecache_limit/enabled", "page_cache_limit_enabled"),
+)
+
 
 @dataclass(slots=True)
 class _Tier:
@@ -179,17 +189,6 @@ def _sum(before: int | None, more: int | None) -> int | None:
 def _intents(folder: str, values: MemoryValues, reason: str, owner: str) -> Iterator[Intent]:
     for file, value in values.items():
         yield SetCgroup(file, folder, str(value), reason, owner)
-
-
-_KIB = 1024
-_MIN_FREE_KB: Final = Bounds(10_240, 10_485_760)
-_FILES: Final = (
-    ("sysctl", "vm/watermark_scale_factor", "watermark_scale_factor"),
-    ("sys", "kernel/mm/memcg_reaper/reap_background", "memcg_reap_back_ground"),
-    ("sysctl", "kernel/sched_group_identity_enabled", "sched_group_identity_enabled"),
-    ("sysctl", "kernel/sched_idle_saver_wmark", "sched_idle_saver_wmark"),
-    ("sys", "kernel/mm/pagecache_limit/enabled", "page_cache_limit_enabled"),
-)
 
 
 def plan_system_config(view: NodeView) -> list[Intent]:

@@ -3,8 +3,8 @@
 The original counts the memory usage of pods above best effort a thousandfold, which ends the
 eviction early; this module does not.
 
-Source: koordinator pkg/koordlet/qosmanager/plugins: cpuevict/cpu_evict.go,
-memoryevict/memory_evict.go.
+Source: koordinator pkg/koordlet/qosmanager/plugins/cpuevict/cpu_evict.go and
+pkg/koordlet/qosmanager/plugins/memoryevict/memory_evict.go.
 """
 
 from collections.abc import Callable, Collection

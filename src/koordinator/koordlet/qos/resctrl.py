@@ -23,6 +23,9 @@ _AMD_UNLIMITED: Final = 2048
 _INTEL_STEP: Final = 10
 _BANDWIDTH: Final = "MB"
 
+POD_GROUP_PREFIX = "koordlet-"
+CLASS_GROUPS: Final = (QosClass.LSR, QosClass.LS, QosClass.BE)
+
 
 def l3_mask(full_mask: int, start_percent: int, end_percent: int) -> int:
     """Return the mask of the ways between two percentages, including partly covered ones.
@@ -85,10 +88,6 @@ def parse_schemata(text: str) -> dict[str, dict[int, int]]:
         except ValueError:
             continue
     return schemata
-
-
-POD_GROUP_PREFIX = "koordlet-"
-CLASS_GROUPS: Final = (QosClass.LSR, QosClass.LS, QosClass.BE)
 
 
 @dataclass(frozen=True, slots=True)

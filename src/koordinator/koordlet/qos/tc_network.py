@@ -20,6 +20,23 @@ from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
+TC: Final = "tc"
+SYSTEM_MINOR, LS_MINOR, BE_MINOR = 2, 3, 4
+_PRIORITIES: Final = {SYSTEM_MINOR: 1, LS_MINOR: 2, BE_MINOR: 3}
+#: Names of the original's sets, by class.
+SETS: Final = {SYSTEM_MINOR: "system_class", LS_MINOR: "ls_class", BE_MINOR: "be_class"}
+_CLASSES: Final[Mapping[QosClass, int]] = {
+    QosClass.SYSTEM: SYSTEM_MINOR,
+    QosClass.LSE: LS_MINOR,
+    QosClass.LSR: LS_MINOR,
+    QosClass.LS: LS_MINOR,
+    QosClass.BE: BE_MINOR,
+}
+_FIRST_POD_MINOR, _LAST_MINOR = 0x100, 0xFFFE
+_LEAST_BPS: Final = 8_000  # the kernel rejects a class without a rate
+_ROOT_CLASS: Final = 1 << 16  # major number in the format of net_cls.classid
+_REASON: Final = "network QoS"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthClass:
@@ -57,24 +74,6 @@ class NetworkShape:
     sets: tuple[AddressSet, ...] = ()
     addresses: tuple[tuple[str, int], ...] = ()
     cgroup_minors: tuple[int, ...] = ()
-
-
-TC: Final = "tc"
-SYSTEM_MINOR, LS_MINOR, BE_MINOR = 2, 3, 4
-_PRIORITIES: Final = {SYSTEM_MINOR: 1, LS_MINOR: 2, BE_MINOR: 3}
-#: Names of the original's sets, by class.
-SETS: Final = {SYSTEM_MINOR: "system_class", LS_MINOR: "ls_class", BE_MINOR: "be_class"}
-_CLASSES: Final[Mapping[QosClass, int]] = {
-    QosClass.SYSTEM: SYSTEM_MINOR,
-    QosClass.LSE: LS_MINOR,
-    QosClass.LSR: LS_MINOR,
-    QosClass.LS: LS_MINOR,
-    QosClass.BE: BE_MINOR,
-}
-_FIRST_POD_MINOR, _LAST_MINOR = 0x100, 0xFFFE
-_LEAST_BPS: Final = 8_000  # the kernel rejects a class without a rate
-_ROOT_CLASS: Final = 1 << 16  # major number in the format of net_cls.classid
-_REASON: Final = "network QoS"
 
 
 @dataclass(frozen=True, slots=True)

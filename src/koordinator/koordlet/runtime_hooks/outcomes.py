@@ -27,6 +27,9 @@ from koordinator.koordlet.view.pods import ContainerCreation, ContainerView, Pod
 
 MOST_KEPT: Final = 4096  # while the loop is busy
 
+_ANY_RUNTIME: Final = "containerd"
+_SHARES_OF_A_CPU: Final = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class HookFailure:
@@ -101,10 +104,6 @@ class HookOutcomes:
         while self._waiting:
             taken.append(self._waiting.popleft())
         return taken
-
-
-_ANY_RUNTIME: Final = "containerd"
-_SHARES_OF_A_CPU: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

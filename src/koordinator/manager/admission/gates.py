@@ -19,6 +19,24 @@ from koordinator.manager.admission.lookup import (
     Lookup,
 )
 
+#: Gates of the descheduler; the original lists the gates of all its components together.
+OF_DESCHEDULER: Final = frozenset(("DisablePVCReservation",))
+
+#: Gates of koord-queue for behaviour that is always on here.
+ALWAYS_ON: Final = frozenset(
+    (
+        "ElasticQuota",
+        "ElasticQuotaTreeDecoupledQueue",
+        "MaximumExecutionTime",
+        "QueueUnitActive",
+        "QueueUnitConditions",
+        "QueueUnitRequeueState",
+    )
+)
+
+_EVERYWHERE = "*"
+_FORBIDDEN = 403
+
 
 class ManagerFeature(StrEnum):
     """Features that the flag ``--feature-gates`` turns on or off."""
@@ -84,20 +102,6 @@ DEFAULT_GATES: Final = frozenset(
     )
 )
 _ALPHA: Final = frozenset((*ManagerFeature,)) - DEFAULT_GATES | {ManagerFeature.SYNC_GPU_SHARED}
-#: Gates of the descheduler; the original lists the gates of all its components together.
-OF_DESCHEDULER: Final = frozenset(("DisablePVCReservation",))
-
-#: Gates of koord-queue for behaviour that is always on here.
-ALWAYS_ON: Final = frozenset(
-    (
-        "ElasticQuota",
-        "ElasticQuotaTreeDecoupledQueue",
-        "MaximumExecutionTime",
-        "QueueUnitActive",
-        "QueueUnitConditions",
-        "QueueUnitRequeueState",
-    )
-)
 
 
 def parse_gates(text: str) -> frozenset[ManagerFeature]:
@@ -125,10 +129,6 @@ def parse_gates(text: str) -> frozenset[ManagerFeature]:
             raise InputError(f"must be one of {accepted}, got {name!r}", source=SOURCE) from None
         (gates.add if is_on else gates.discard)(gate)
     return frozenset(gates)
-
-
-_EVERYWHERE = "*"
-_FORBIDDEN = 403
 
 
 class BindingDecision(StrEnum):

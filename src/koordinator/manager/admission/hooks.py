@@ -54,6 +54,8 @@ _TEMPLATE: Final = "template"
 Configuration = MutatingWebhookConfiguration | ValidatingWebhookConfiguration
 _Entries = list[dict[str, Any]]
 
+QUOTA_PATH: Final = "scheduling-sigs-k8s-io-v1alpha1-elasticquota"
+
 
 def validate_config_map(
     request: AdmissionRequest,
@@ -82,8 +84,6 @@ def validate_config_map(
 
 Mutating = Callable[[AdmissionRequest, Lookup], JsonObject]
 Validating = Callable[[AdmissionRequest, Lookup], None]
-
-QUOTA_PATH: Final = "scheduling-sigs-k8s-io-v1alpha1-elasticquota"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

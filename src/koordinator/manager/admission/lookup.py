@@ -31,6 +31,9 @@ from koordinator.domain.quota.spec import QuotaTopology
 from koordinator.foundation.errors import KoordinatorError
 from koordinator.foundation.lazy_dataclass import dataclass
 
+_LABELS = (QUOTA_PARENT, QUOTA_IS_PARENT, QUOTA_IS_ROOT, QUOTA_TREE_ID, QUOTA_ALLOW_FORCE_UPDATE)
+_ANNOTATIONS = (NAMESPACES.key, GUARANTEED.key)
+
 
 class AdmissionOperation(StrEnum):
     """Operation of an admission request."""
@@ -78,10 +81,6 @@ class Denial(KoordinatorError):  # noqa: N818 -- a regular response, not a failu
     def __init__(self, message: str, code: int = 400) -> None:
         self.code = code
         super().__init__(message)
-
-
-_LABELS = (QUOTA_PARENT, QUOTA_IS_PARENT, QUOTA_IS_ROOT, QUOTA_TREE_ID, QUOTA_ALLOW_FORCE_UPDATE)
-_ANNOTATIONS = (NAMESPACES.key, GUARANTEED.key)
 
 
 class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,6 +33,10 @@ from koordinator.manager.node_resources.ratios import amplified
 
 _DOMAIN = "koordinator.sh/"
 
+CONFIG_NAME: Final = "pod-enhanced-validator-config"
+
+_INTERNAL = 500
+
 
 def check_annotations(new: KubeObject, old: KubeObject | None) -> None:
     """Raise InputError for a new ``koordinator.sh`` annotation that no component would read.
@@ -46,9 +50,6 @@ def check_annotations(new: KubeObject, old: KubeObject | None) -> None:
                 check_annotation(text.encode())
             except InputError as error:
                 raise error.within(path=annotation_path(key)) from None
-
-
-CONFIG_NAME: Final = "pod-enhanced-validator-config"
 
 
 class LabelRule(ApiStruct, frozen=True, kw_only=True):
@@ -83,9 +84,6 @@ def missing_labels(pod: Pod, rules: tuple[LabelRule, ...]) -> str:
         if missing:
             return f"required labels are missing: [{' '.join(missing)}]"
     return ""
-
-
-_INTERNAL = 500
 
 
 def mutate_node_status(

@@ -56,6 +56,11 @@ from koordinator.manager.admission.tenancy import without_scheduler_keys
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
+_BATCH = (BATCH_CPU, BATCH_MEMORY)
+_GPU = (GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED)
+_LISTS = ("requests", "limits")
+_CONTAINERS = ("initContainers", "containers")
+
 
 def with_tree_affinity(
     pod: JsonObject, namespace: str, lookup: Lookup, on_fault: FaultHandler = raise_fault
@@ -117,10 +122,6 @@ def _requirements(selector: LabelSelector) -> list[dict[str, Any]]:
     return requirements
 
 
-_BATCH = (BATCH_CPU, BATCH_MEMORY)
-_GPU = (GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED)
-_LISTS = ("requests", "limits")
-_CONTAINERS = ("initContainers", "containers")
 Resources = dict[str, Any]
 
 

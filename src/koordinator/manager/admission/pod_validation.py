@@ -60,6 +60,9 @@ FORBIDDEN: Mapping[QosClass, frozenset[PriorityBand]] = {
     ),
 }
 
+VALIDATOR_NAMESPACE = "koordinator-system"
+RESIZE = "resize"  # subresource of pods
+
 
 def reserve_problems(pod: Pod) -> Iterator[str]:
     """Yield problems of annotations that only the scheduler may set."""
@@ -153,10 +156,6 @@ def _immutable(path: str, value: str) -> str:
 
 def _invalid(value: Quantity, problem: str) -> str:
     return f'{_REQUESTS}: Invalid value: "{value.canonical()}": {problem}'
-
-
-VALIDATOR_NAMESPACE = "koordinator-system"
-RESIZE = "resize"  # subresource of pods
 
 
 def validate_pod(

@@ -53,6 +53,25 @@ _BUILT_IN = frozenset((ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA))
 _EVERYWHERE = "*"
 _FORBIDDEN, _UNAVAILABLE = 403, 503
 
+ANNOTATIONS: Final = frozenset(
+    (
+        ALLOCATED.key,
+        RESOURCE_STATUS.key,
+        RESERVATION_ALLOCATED.key,
+        EXTENDED_RESOURCE_SPEC.key,
+        BIND_TIMESTAMP,
+        GPU_MINORS,
+        HUAWEI_PREDICATE_TIME,
+        HUAWEI_NPU_CORE,
+        HUAWEI_ASCEND_310P,
+        CAMBRICON_ASSIGNED,
+        CAMBRICON_PROFILE,
+        METAX_ALLOCATED.key,
+    )
+)
+LABELS: Final = frozenset((VGPU_NODE,))
+_FORBIDDEN_KEYS = 403
+
 
 def check_quota_tenancy(
     request: AdmissionRequest,
@@ -219,26 +238,6 @@ def is_permitted(
     except ClusterError as error:
         problem = f"the API server cannot review the access of the user: {error}; try again"
         raise Denial(problem, _UNAVAILABLE) from None
-
-
-ANNOTATIONS: Final = frozenset(
-    (
-        ALLOCATED.key,
-        RESOURCE_STATUS.key,
-        RESERVATION_ALLOCATED.key,
-        EXTENDED_RESOURCE_SPEC.key,
-        BIND_TIMESTAMP,
-        GPU_MINORS,
-        HUAWEI_PREDICATE_TIME,
-        HUAWEI_NPU_CORE,
-        HUAWEI_ASCEND_310P,
-        CAMBRICON_ASSIGNED,
-        CAMBRICON_PROFILE,
-        METAX_ALLOCATED.key,
-    )
-)
-LABELS: Final = frozenset((VGPU_NODE,))
-_FORBIDDEN_KEYS = 403
 
 
 def without_scheduler_keys(pod: JsonObject) -> JsonObject:

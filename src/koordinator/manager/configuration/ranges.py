@@ -51,6 +51,36 @@ _EMBEDDED = frozenset(("cpuQOS", "memoryQOS", "resctrlQOS"))
 _BURST_CONFIG = frozenset(("cpuBurstPercent", "cfsQuotaBurstPercent", "cfsQuotaBurstPeriodSeconds"))
 _UNCHECKED = frozenset(("nodeSelector", "extensions", "blkioQOS", "networkQOS", "schedFeatures"))
 
+PARSE: Final = "ParseConfigFail"
+INVALID: Final = "ConfigParamInvalid"
+OVERLAP: Final = "NodeStrategiesOverlap"
+NODE_CONFLICT: Final = "ExistNodeConfict"  # so spelt on the wire
+
+_MAX_SAMPLES = 4096  # label sets generated per selector: bounds the work one text can cause
+
+COLOCATION: Final = ColocationStrategy(
+    enable=False,
+    metric_aggregate_duration_seconds=300,
+    metric_report_interval_seconds=60,
+    metric_aggregate_policy=AggregatePolicy(
+        durations=tuple(Duration(minutes=minutes) for minutes in (5, 10, 30))
+    ),
+    metric_memory_collect_policy="usageWithoutPageCache",
+    cpu_reclaim_threshold_percent=60,
+    memory_reclaim_threshold_percent=65,
+    cpu_calculate_policy=USAGE,
+    memory_calculate_policy=USAGE,
+    degrade_time_minutes=15,
+    update_time_threshold_seconds=300,
+    resource_diff_threshold=0.1,
+    mid_cpu_threshold_percent=100,
+    mid_memory_threshold_percent=100,
+    mid_unallocated_percent=0,
+    mid_static_cpu_reserved_percent=0,
+    mid_static_memory_reserved_percent=0,
+)
+RESOURCE_QOS: Final = ResourceQosStrategy()
+
 
 @cache
 def declared() -> Mapping[str, Accepted]:
@@ -127,11 +157,6 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-PARSE: Final = "ParseConfigFail"
-INVALID: Final = "ConfigParamInvalid"
-OVERLAP: Final = "NodeStrategiesOverlap"
-NODE_CONFLICT: Final = "ExistNodeConfict"  # so spelt on the wire
-
 Message = str | Mapping[str, str | Sequence[str]]
 
 
@@ -139,9 +164,6 @@ def refused(reason: str, message: Message) -> InputError:
     """Return the error whose text is ``___{"reason": …, "message": …}___``."""
     text = msgspec.json.encode({"reason": reason, "message": message}).decode()
     return InputError(f"___{text}___")
-
-
-_MAX_SAMPLES = 4096  # label sets generated per selector: bounds the work one text can cause
 
 
 class NodeEntry(Protocol):
@@ -265,27 +287,3 @@ class Strategy:
     degrade_s: int = 15 * MINUTE_S  # age at which a NodeMetric expires
     update_s: int = 300  # age at which an unchanged node is written again
     difference: float = 0.1  # smallest change that is written, as a fraction of the old value
-
-
-COLOCATION: Final = ColocationStrategy(
-    enable=False,
-    metric_aggregate_duration_seconds=300,
-    metric_report_interval_seconds=60,
-    metric_aggregate_policy=AggregatePolicy(
-        durations=tuple(Duration(minutes=minutes) for minutes in (5, 10, 30))
-    ),
-    metric_memory_collect_policy="usageWithoutPageCache",
-    cpu_reclaim_threshold_percent=60,
-    memory_reclaim_threshold_percent=65,
-    cpu_calculate_policy=USAGE,
-    memory_calculate_policy=USAGE,
-    degrade_time_minutes=15,
-    update_time_threshold_seconds=300,
-    resource_diff_threshold=0.1,
-    mid_cpu_threshold_percent=100,
-    mid_memory_threshold_percent=100,
-    mid_unallocated_percent=0,
-    mid_static_cpu_reserved_percent=0,
-    mid_static_memory_reserved_percent=0,
-)
-RESOURCE_QOS: Final = ResourceQosStrategy()

@@ -36,6 +36,10 @@ from koordinator.manager.node_resources.node import (
     system_usage,
 )
 
+_PERCENT = 100
+
+_COUNTED = frozenset((CPU, MEMORY))
+
 
 def is_different(old: Quantity | None, new: Quantity | None, difference: float) -> bool:
     """Return whether the amounts differ by more than the fraction ``difference`` of the old one.
@@ -45,9 +49,6 @@ def is_different(old: Quantity | None, new: Quantity | None, difference: float) 
     if old is None or new is None:
         return old is not new
     return abs(new.milli() - old.milli()) > old.milli() * difference
-
-
-_PERCENT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +175,6 @@ def _limited(sum_: str, capacity: int, percent: int | None) -> str:
     if percent is None:
         return sum_
     return f"min(nodeCapacity:{capacity} * thresholdRatio:{plain(percent / _PERCENT)}, {sum_})"
-
-
-_COUNTED = frozenset((CPU, MEMORY))
 
 
 def has_zones(topology: NodeResourceTopology) -> bool:

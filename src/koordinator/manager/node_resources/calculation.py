@@ -63,6 +63,14 @@ from koordinator.manager.node_resources.ratios import (
 _PERCENT = 100
 _GIGA = 10**9
 
+#: All GPU resources, including resources of single vendors.
+GPU_RESOURCES: Final = (GPU, *NAMES[DeviceType.GPU], GPU_SHARED)
+GPU_LABELS: Final = (GPU_VENDOR, GPU_MODEL, GPU_DRIVER_VERSION)
+_WRAPPED = frozenset(("", GpuVendor.NVIDIA))  # vendors whose GPUs are also published as one name
+
+_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+_FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+
 
 class NodePlugin(StrEnum):
     """Plugin names of the flag ``--noderesource-plugins``."""
@@ -169,12 +177,6 @@ def _reclaimable(reclaimable: int, unused: int) -> int:
     return max(min(reclaimable, unused), 0)
 
 
-#: All GPU resources, including resources of single vendors.
-GPU_RESOURCES: Final = (GPU, *NAMES[DeviceType.GPU], GPU_SHARED)
-GPU_LABELS: Final = (GPU_VENDOR, GPU_MODEL, GPU_DRIVER_VERSION)
-_WRAPPED = frozenset(("", GpuVendor.NVIDIA))  # vendors whose GPUs are also published as one name
-
-
 def gpu_resources(device: Device | None, *, shows_shared: bool) -> ResourceList | None:
     """Return the sum of the healthy GPUs; None without any.
 
@@ -216,8 +218,6 @@ def _healthy(device: Device | None, kind: DeviceType) -> list[DeviceInfo]:
 
 
 ALL_PLUGINS: Final = frozenset(NodePlugin)
-_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
-_FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 
 
 @dataclass(frozen=True, slots=True)

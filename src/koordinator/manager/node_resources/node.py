@@ -33,6 +33,9 @@ NANOS_PER_MILLI = 10**6
 _NANOS_PER_GIGA = 10**18
 _NOTHING = Quantity(0)
 
+_LOW = frozenset((PriorityBand.BATCH, PriorityBand.FREE))
+_ACTIVE = frozenset(("Running", "Pending"))
+
 
 class CpuMemory(NamedTuple):
     """Amounts of CPU and memory in nanos; may be negative."""
@@ -99,10 +102,6 @@ def _part(nanos: int, parts: int) -> int:
 
 def _away_from_zero(nanos: int, divisor: int) -> int:
     return -(-nanos // divisor) if nanos >= 0 else nanos // divisor
-
-
-_LOW = frozenset((PriorityBand.BATCH, PriorityBand.FREE))
-_ACTIVE = frozenset(("Running", "Pending"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ LEAST, MOST = 1.0, 5.0
 NEUTRAL: Final = 1.0
 _CLOSE = 0.01
 
+_AMPLIFIED = (CPU, MEMORY)
+
 
 def normalization_ratio(strategy: CpuNormalizationStrategy, info: CpuBasicInfo) -> float:
     """Return the ratio of the CPU model, by default the default ratio.
@@ -68,9 +70,6 @@ def is_another_ratio(old: float, new: float) -> bool:
 
 def _on(enabled: bool) -> str:
     return "on" if enabled else "off"
-
-
-_AMPLIFIED = (CPU, MEMORY)
 
 
 def amplification_ratios(

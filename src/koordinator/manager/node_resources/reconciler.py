@@ -48,6 +48,13 @@ from koordinator.manager.writes import Patch, Write
 _NOTHING = Quantity(0)
 _MILLIS = 1000
 
+_RESOURCES = {
+    NodePlugin.MID: (MID_CPU, MID_MEMORY),
+    NodePlugin.BATCH: (BATCH_CPU, BATCH_MEMORY),
+    NodePlugin.GPU: GPU_RESOURCES,
+    NodePlugin.RDMA: (RDMA,),
+}
+
 
 @dataclass(slots=True)
 class PreparedNode:
@@ -199,14 +206,6 @@ def _set(prepared: PreparedNode, name: str, amount: Quantity | None) -> None:
             amounts.pop(name, None)
         else:
             amounts[name] = amount
-
-
-_RESOURCES = {
-    NodePlugin.MID: (MID_CPU, MID_MEMORY),
-    NodePlugin.BATCH: (BATCH_CPU, BATCH_MEMORY),
-    NodePlugin.GPU: GPU_RESOURCES,
-    NodePlugin.RDMA: (RDMA,),
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ from koordinator.foundation.lazy_dataclass import dataclass
 FieldPath = tuple[str, ...]
 _TEMPLATE: Final = ("template",)
 
+_RUN_POLICY: Final = ("spec", "runPolicy", "suspend")
+
 
 @dataclass(frozen=True, slots=True)
 class PodSetSource:
@@ -62,8 +64,6 @@ class JobKind:
     succeeded: frozenset[str] = frozenset(("Succeeded",))
     failed: frozenset[str] = frozenset(("Failed",))
 
-
-_RUN_POLICY: Final = ("spec", "runPolicy", "suspend")
 
 BATCH_JOB: Final = JobKind(
     "job",

@@ -41,6 +41,10 @@ DEFAULT_THRESHOLD: Final = 4
 MOST_CHECKS: Final = 8
 _LONGEST_S: Final = 10**6
 
+_PRECISION: Final = 1 << 20
+
+_REQUESTS: Final = "requests."  # requests.cpu is the same as cpu
+
 
 @dataclass(frozen=True, slots=True)
 class UnitPlace:
@@ -123,9 +127,6 @@ class JointLedger:
     def preempts(self, unit: UnitResources) -> bool:
         """Return whether any ledger permits preemption."""
         return any(ledger.preempts(unit) for ledger in self._ledgers)
-
-
-_PRECISION: Final = 1 << 20
 
 
 def times_rate(amounts: Amounts, rate: float) -> dict[str, int]:
@@ -218,9 +219,6 @@ class UnitQuotas:
                     f"insufficient {', '.join(over)}"
                 )
         return ""
-
-
-_REQUESTS: Final = "requests."  # requests.cpu is the same as cpu
 
 
 class NamespaceLedger:

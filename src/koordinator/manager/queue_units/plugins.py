@@ -54,6 +54,11 @@ _ALL: Final = "*"
 _QUOTA_LABELS: Final = ("quota.scheduling.alibabacloud.com/name", QUOTA_NAME)
 _LONGEST: Final = 50
 
+QUEUE_PRIORITY: Final = 1000
+#: Label of a Queue that was created for a quota and is deleted with it; the latter before 1.8.
+MADE_HERE: Final = ("create-by-koordqueue", "create-by-kubequeue")
+_NO_QUEUE: Final = frozenset((ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA))
+
 
 class UnitPlaces(Protocol):
     """Mapping of units to queues and quotas."""
@@ -162,12 +167,6 @@ def _takes(queue: Queue, quota: TreeQuota) -> bool:
 def _listed(marks: Mapping[str, str], names: Iterable[str]) -> frozenset[str]:
     text = next(filter(None, (marked(marks, name) for name in names)), "")
     return frozenset(filter(None, (part.strip() for part in text.split(","))))
-
-
-QUEUE_PRIORITY: Final = 1000
-#: Label of a Queue that was created for a quota and is deleted with it; the latter before 1.8.
-MADE_HERE: Final = ("create-by-koordqueue", "create-by-kubequeue")
-_NO_QUEUE: Final = frozenset((ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA))
 
 
 def watched_by(configuration: QueueConfiguration) -> tuple[type[KubeObject], ...]:

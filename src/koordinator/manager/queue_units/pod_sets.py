@@ -38,6 +38,24 @@ from koordinator.manager.queue_units.kinds import (
 
 MOST_PODS: Final = 1 << 20
 
+_CLUSTER: Final = ("spec", "rayClusterSpec")
+#: Resources that KubeRay sets for the job submitter and the autoscaler container.
+_SUBMITTER: Final = {
+    "requests": {"cpu": "500m", "memory": "200Mi"},
+    "limits": {"cpu": "1", "memory": "1Gi"},
+}
+_AUTOSCALER: Final = {
+    "requests": {"cpu": "500m", "memory": "512Mi"},
+    "limits": {"cpu": "500m", "memory": "512Mi"},
+}
+
+_LEAST_OVERHEAD: Final = 384 << 20
+_OVERHEAD_FACTOR: Final = 0.1
+_OVERHEAD_FACTOR_BESIDE_JAVA: Final = 0.4
+_EXECUTORS: Final = 2
+
+_JAVA: Final = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
+
 
 @dataclass(frozen=True, slots=True)
 class JobPodSet:
@@ -114,17 +132,6 @@ def _job_parallelism(entry: Any) -> int:
 
 # -- Ray -------------------------------------------------------------------------------------
 
-_CLUSTER: Final = ("spec", "rayClusterSpec")
-#: Resources that KubeRay sets for the job submitter and the autoscaler container.
-_SUBMITTER: Final = {
-    "requests": {"cpu": "500m", "memory": "200Mi"},
-    "limits": {"cpu": "1", "memory": "1Gi"},
-}
-_AUTOSCALER: Final = {
-    "requests": {"cpu": "500m", "memory": "512Mi"},
-    "limits": {"cpu": "500m", "memory": "512Mi"},
-}
-
 
 def _ray_pods(tree: JsonObject) -> Iterator[JobPodSet]:
     """Yield the pod sets of the head, of each worker group and of the job submitter."""
@@ -177,11 +184,6 @@ def _ray_workers(group: Any) -> int:
 
 
 # -- Spark -----------------------------------------------------------------------------------
-
-_LEAST_OVERHEAD: Final = 384 << 20
-_OVERHEAD_FACTOR: Final = 0.1
-_OVERHEAD_FACTOR_BESIDE_JAVA: Final = 0.4
-_EXECUTORS: Final = 2
 
 
 def _spark_executors(tree: JsonObject) -> int:
@@ -274,9 +276,6 @@ def _container(value: JsonObject, path: FieldPath) -> Container:
         return decode(value, Container)
     except InputError as error:
         raise error.within(path=".".join(path)) from None
-
-
-_JAVA: Final = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
 
 
 def _java_memory(value: object, path: str) -> int:

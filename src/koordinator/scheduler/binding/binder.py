@@ -50,6 +50,10 @@ from koordinator.scheduler.transaction import Transaction
 NANOS = 10**9
 _CONFIRMED = TRANSITIONS[LifeEvent.CONFIRM]
 
+_RESOLVE_AGAIN_S = 10.0  # between reads of an unknown write: a server that hangs delays every bind
+#: What the server has answered is no doubt: it has not done it.
+_ANSWERS = (NotFoundError, ConflictError, AlreadyExistsError, InvalidError, TooManyRequestsError)
+
 
 class AttemptRecord(Struct, eq=False):
     """One attempt to decide on some pods together, for who measures and audits."""
@@ -113,10 +117,6 @@ def move_all(batch: Iterable[Assumed], event: LifeEvent) -> None:
         else:
             assumed.state = state
 
-
-_RESOLVE_AGAIN_S = 10.0  # between reads of an unknown write: a server that hangs delays every bind
-#: What the server has answered is no doubt: it has not done it.
-_ANSWERS = (NotFoundError, ConflictError, AlreadyExistsError, InvalidError, TooManyRequestsError)
 
 #: A pod whose binding has ended, and why it failed; one that is bound may have an error, too,
 #: which is no ClusterError.

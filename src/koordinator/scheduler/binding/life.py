@@ -25,6 +25,8 @@ from koordinator.cluster.port import Cluster
 from koordinator.foundation.errors import AlreadyExistsError, BugError, ConflictError, NotFoundError
 from koordinator.scheduler.snapshot import ObjectChange
 
+ATTEMPTS = 5  # at one write, while others write the object, too
+
 
 class LifeState(StrEnum):
     """Where a pod is on its way to its node."""
@@ -74,8 +76,6 @@ def illegal_move(state: LifeState, event: LifeEvent, story: str) -> BugError:
     legal = ", ".join(e for e, moves in TRANSITIONS.items() if state in moves) or "nothing"
     return BugError(f"{event} of a pod that is {state} ({story}); must be {legal}")
 
-
-ATTEMPTS = 5  # at one write, while others write the object, too
 
 ObjectT = TypeVar("ObjectT", bound=KubeObject)
 

@@ -22,6 +22,9 @@ from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.rules.usage_kernels import RowUsage
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
+#: Name of all extenders among the plugins that reject a pod (kube: ExtenderName).
+EXTENDER = "Extender"
+
 
 @runtime_checkable
 class NumaHintProvider(Protocol):
@@ -111,10 +114,6 @@ def served_usage(
         allocatable[column, :count] = np.where(by_devices, offered, there)
         requested[column, :count] = np.where(by_devices, taken, used)
     return usage._replace(allocatable=allocatable, requested=requested)
-
-
-#: Name of all extenders among the plugins that reject a pod (kube: ExtenderName).
-EXTENDER = "Extender"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,33 @@ _NO_DEVICES = (
     "kubernetes.io/mid-",
 )
 
+NAMED = 5  # pods ahead that are listed
+
+_ACTIVE = (QueueState.ACTIVE,)
+_WOKEN = (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.UNSCHEDULABLE)
+
+_WHAT = {
+    "AssignedPod": "a pod on a node",
+    "Pod": "the pod itself",
+    "PersistentVolumeClaim": "a volume claim",
+    "PersistentVolume": "a volume",
+}
+_CHANGES = "changes"
+_HAPPENS = {
+    Action.ADD: "is added",
+    Action.DELETE: "is deleted",
+    Action.UPDATE_ALLOCATABLE: "changes its allocatable amounts",
+    Action.UPDATE_LABELS: "changes its labels",
+    Action.UPDATE_TAINTS: "changes its taints",
+    Action.UPDATE_CONDITION: "changes its conditions",
+    Action.UPDATE_ANNOTATIONS: "changes its annotations",
+    Action.UPDATE_DECLARED_FEATURES: "changes its declared features",
+    Action.UPDATE_SCALE_DOWN: "reduces its requests",
+    Action.UPDATE_TOLERATIONS: "changes its tolerations",
+    Action.UPDATE_GATES_ELIMINATED: "loses its last scheduling gate",
+    Action.UPDATE_GENERATED_CLAIMS: "gets its generated resource claims",
+}
+
 
 class CauseReport(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Cause that keeps the pod from running."""
@@ -102,34 +129,6 @@ class Explanation(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     queue: QueueStatus | None = None
     last_message: str = ""
     forecast: Forecast | None = None
-
-
-NAMED = 5  # pods ahead that are listed
-
-_ACTIVE = (QueueState.ACTIVE,)
-_WOKEN = (QueueState.ACTIVE, QueueState.BACKOFF, QueueState.UNSCHEDULABLE)
-
-_WHAT = {
-    "AssignedPod": "a pod on a node",
-    "Pod": "the pod itself",
-    "PersistentVolumeClaim": "a volume claim",
-    "PersistentVolume": "a volume",
-}
-_CHANGES = "changes"
-_HAPPENS = {
-    Action.ADD: "is added",
-    Action.DELETE: "is deleted",
-    Action.UPDATE_ALLOCATABLE: "changes its allocatable amounts",
-    Action.UPDATE_LABELS: "changes its labels",
-    Action.UPDATE_TAINTS: "changes its taints",
-    Action.UPDATE_CONDITION: "changes its conditions",
-    Action.UPDATE_ANNOTATIONS: "changes its annotations",
-    Action.UPDATE_DECLARED_FEATURES: "changes its declared features",
-    Action.UPDATE_SCALE_DOWN: "reduces its requests",
-    Action.UPDATE_TOLERATIONS: "changes its tolerations",
-    Action.UPDATE_GATES_ELIMINATED: "loses its last scheduling gate",
-    Action.UPDATE_GENERATED_CLAIMS: "gets its generated resource claims",
-}
 
 
 def queue_status(queue: SchedulingQueue, queued: QueuedPod, profile: Profile) -> QueueStatus:

@@ -24,6 +24,8 @@ from koordinator.scheduler.transaction import Transaction
 TRIED = 3  # kinds of nodes
 MOST = 64  # members placed one by one
 
+NAMED = 5  # members
+
 
 def together(members: Sequence[Member]) -> Pod:
     """Return one pod that requests what all members hold together.
@@ -138,8 +140,6 @@ def _is_cluster_scoped(pod: Pod) -> bool:
         or any(term.topology_key != HOSTNAME for term in spec.required_pod_anti_affinity)
     )
 
-
-NAMED = 5  # members
 
 #: Whether pods, by key, can start together with numbers of copies of some pods, by key.
 StartTogether = Callable[[Sequence[str], Mapping[str, int]], bool]

@@ -20,6 +20,10 @@ HOMES_TRIED = 8  # nodes tried without their pods
 FIT, SHORT = "NodeResourcesFit", "Insufficient "
 NO_NODES = "there are no nodes"
 
+TRIED = 3  # nodes per set of causes
+MOST = 2  # remedies, nearest nodes first
+CANDIDATES = 8  # amounts tried on one node
+
 
 def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseReport]:
     """Yield all causes: independent of nodes first, then decisive ones, then the rest.
@@ -140,11 +144,6 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
     }
     lasting.update(reason for row in hopeful for reason in question.left_without_others(row))
     return EmptyCluster(fits=False, why=", ".join(sorted(lasting)))
-
-
-TRIED = 3  # nodes per set of causes
-MOST = 2  # remedies, nearest nodes first
-CANDIDATES = 8  # amounts tried on one node
 
 
 def changed_pods(question: Question, ways: Sequence[Way]) -> Iterator[Remedy]:

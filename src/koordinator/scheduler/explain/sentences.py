@@ -397,12 +397,6 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
     (r"(.*\b(?:must|is required) .*)", "one of its settings is invalid: {0}"),
 )
 
-
-@cache
-def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
-    return tuple((re.compile(pattern), words) for pattern, words in SENTENCES)
-
-
 #: Reasons of nodes about which koordlet has not reported enough, with the kind of the report.
 _REPORTS: Final = (
     (r"node\(s\) (?:missing NUMA resources|invalid CPU Topology)", "NodeResourceTopology"),
@@ -415,6 +409,11 @@ _PARTICULAR: Final = re.compile(
     r"(?<![\w./-])(?:\d+(?:\.\d+)?(?![\w/-])|[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za-z0-9][A-Za-z0-9.-]*)"
 )
 _SHORT_INSIDE: Final = re.compile(r"(Too many pods|Insufficient (\S+?))(?:, requested: .*)?")
+
+
+@cache
+def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(pattern), words) for pattern, words in SENTENCES)
 
 
 def sentence(reason: str) -> str:

@@ -36,6 +36,10 @@ _STATES: Final = {
     "Infeasible": "cannot be carried out on its node (Infeasible)",
 }
 
+NAMED_RESERVATIONS = 2  # reservations listed per node
+
+TRIED: Final = 3  # nearest nodes whose resizes are tried
+
 
 def candidates(question: Question, row: int) -> Iterator[PlacedPod]:
     """Yield the pods on a node that are not of the pod's own workload or gang."""
@@ -82,9 +86,6 @@ def _members(question: Question) -> frozenset[str]:
     """Return the keys of the members of the pod's gang."""
     gangs = (active.plugin.gangs.gang_of(question.pod) for active in question.profile.gangs)
     return frozenset(key for gang in gangs if gang is not None for key in gang.members)
-
-
-NAMED_RESERVATIONS = 2  # reservations listed per node
 
 
 class ReservedRoom:
@@ -231,9 +232,6 @@ def _changes(pod: Pod) -> str:
         for name, amount in requested.items()
         if amount != granted.get(name, 0)
     )
-
-
-TRIED: Final = 3  # nearest nodes whose resizes are tried
 
 
 def pending_resizes(question: Question, row: int, resource: str) -> str:

@@ -52,6 +52,15 @@ from koordinator.scheduler.snapshot import ClusterState, PodClass
 
 MOST_ENTRIES = 1000  # per response, without a limit parameter
 
+AUDIT_FILE = "audit.jsonl"  # name inside the audit folder
+CAPACITY = 100_000  # approximate number of pods in the ring
+BEST_NODES = 3
+SCORES_SHARE = 0.005  # share of time for scores of the best nodes
+
+TIMES_EVERY_S = 10.0  # interval of entries with plugin times
+
+_BOUND = AuditOutcome.BOUND  # looking up a member takes a third of making an entry
+
 
 def audit_services(audit: "Audit", ask: Ask) -> dict[str, Page]:
     """Return the pages by path; ``ask`` runs a query on the scheduler's thread.
@@ -106,16 +115,6 @@ def _number(given: Mapping[str, str], name: str, default: Any) -> float:
         return float(given.get(name, default))
     except ValueError:
         raise InputError(f"must be a number, got {given[name]!r}", source=name) from None
-
-
-AUDIT_FILE = "audit.jsonl"  # name inside the audit folder
-CAPACITY = 100_000  # approximate number of pods in the ring
-BEST_NODES = 3
-SCORES_SHARE = 0.005  # share of time for scores of the best nodes
-
-TIMES_EVERY_S = 10.0  # interval of entries with plugin times
-
-_BOUND = AuditOutcome.BOUND  # looking up a member takes a third of making an entry
 
 
 class PluginTimes(Protocol):

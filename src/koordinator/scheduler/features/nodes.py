@@ -46,6 +46,16 @@ from koordinator.scheduler.snapshot.numa import POLICIES
 PageAmounts = dict[str, int]  # by resource
 Detail = dict[DeviceType, dict[int, PageAmounts]]  # by minor
 
+_SUMS = {
+    Sum.PROD_USAGE: "prodUsage",
+    Sum.DELTA: "nodeDelta",
+    Sum.PROD_DELTA: "prodDelta",
+    Sum.ESTIMATED: "nodeEstimated",
+}
+_KIBI = 1024
+
+_SOCKET = 16  # bits by which a socket's number is shifted in the number of a core
+
 
 def device_summaries(state: ClusterState) -> dict[str, Any]:
     """Return the summaries of all nodes with reported or allocated devices."""
@@ -131,15 +141,6 @@ def _texts(amounts: Mapping[str, int]) -> dict[str, str]:
         name: str(Quantity.from_int(amount, binary=name == GPU_MEMORY))
         for name, amount in amounts.items()
     }
-
-
-_SUMS = {
-    Sum.PROD_USAGE: "prodUsage",
-    Sum.DELTA: "nodeDelta",
-    Sum.PROD_DELTA: "prodDelta",
-    Sum.ESTIMATED: "nodeEstimated",
-}
-_KIBI = 1024
 
 
 def load_page(state: ClusterState, rules: LoadRules, name: str) -> dict[str, Any]:
@@ -258,8 +259,6 @@ def _images(state: ClusterState, row: int) -> dict[str, Any]:
             }
     return shown
 
-
-_SOCKET = 16  # bits by which a socket's number is shifted in the number of a core
 
 Cpus = dict[str, dict[str, Any]]  # by id
 

@@ -19,6 +19,18 @@ from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.queue import Nominator
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
+FIRST_S: Final = 30.0  # for which a node is avoided; twice as long with each further refusal
+LONGEST_S: Final = 300.0
+#: Of more, the oldest is forgotten.
+_MOST_KINDS: Final = 1024
+_MOST_NODES: Final = 64
+
+#: Source: kubernetes pkg/kubelet/lifecycle/predicate.go, pkg/kubelet/kubelet.go.
+_PREFIX: Final = "OutOf"
+_REASONS: Final = frozenset(
+    {"UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "NodeName", "NodePorts"}
+)
+
 
 class Diagnoses:
     """Diagnoses for one scheduler; with ``explain`` each pod is diagnosed separately."""
@@ -108,19 +120,6 @@ class Diagnoses:
         if not self.nominated():
             self.kept[cycle.profile.scheduler_name, pod_class.id] = diagnosis
         return diagnosis
-
-
-FIRST_S: Final = 30.0  # for which a node is avoided; twice as long with each further refusal
-LONGEST_S: Final = 300.0
-#: Of more, the oldest is forgotten.
-_MOST_KINDS: Final = 1024
-_MOST_NODES: Final = 64
-
-#: Source: kubernetes pkg/kubelet/lifecycle/predicate.go, pkg/kubelet/kubelet.go.
-_PREFIX: Final = "OutOf"
-_REASONS: Final = frozenset(
-    {"UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "NodeName", "NodePorts"}
-)
 
 
 @dataclass(slots=True)

@@ -25,6 +25,14 @@ from koordinator.scheduler.loop.nominations import Nominations
 from koordinator.scheduler.queue import QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
 
+#: Kinds that trees of PodGroups are made of.
+_GROUPS = (
+    CompositePodGroup,
+    SchedulingPodGroup,
+    SchedulingPodGroupV1Alpha2,
+    SchedulingPodGroupV1Alpha3,
+)
+
 
 class PodIntake:
     """Applies pod events to the state and the queue of one scheduler.
@@ -225,15 +233,6 @@ class PodIntake:
 
     def _publish(self, event: ClusterEvent) -> None:
         self._queue.on_event(event, self._clock.now_s())
-
-
-#: Kinds that trees of PodGroups are made of.
-_GROUPS = (
-    CompositePodGroup,
-    SchedulingPodGroup,
-    SchedulingPodGroupV1Alpha2,
-    SchedulingPodGroupV1Alpha3,
-)
 
 
 def groups_first(events: Iterable[WatchEvent]) -> Iterable[WatchEvent]:

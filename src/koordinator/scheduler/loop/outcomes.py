@@ -16,6 +16,9 @@ from koordinator.scheduler.cycle import Scorecard
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import PodClass
 
+#: Kinds of preemptors, as kube-scheduler's metrics call them.
+POD, POD_GROUP, COMPOSITE_POD_GROUP = "pod", "podgroup", "compositepodgroup"
+
 
 class Bound(Struct, frozen=True, gc=False):  # a struct: one is made per pod
     """A pod has its node, in the cluster too."""
@@ -120,10 +123,6 @@ class DevicesAwaited(Struct, frozen=True, gc=False):
     drivers: tuple[str, ...]  # one for each device
     result: str  # success, failure, timeout
     waited_s: float
-
-
-#: Kinds of preemptors, as kube-scheduler's metrics call them.
-POD, POD_GROUP, COMPOSITE_POD_GROUP = "pod", "podgroup", "compositepodgroup"
 
 
 class PreemptionAttempt(Struct, frozen=True, gc=False):

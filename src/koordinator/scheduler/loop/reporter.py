@@ -57,6 +57,8 @@ _MOST_PROBLEMS = 64  # of one object that are remembered
 
 Judged = PodGroup | ElasticQuota | ClusterNetworkTopology
 
+AGAIN_S = 30.0  # after which a change that has not shown is written again
+
 
 @dataclass(slots=True)
 class _Reported:
@@ -336,9 +338,6 @@ def _reference(about: KubeObject) -> ObjectReference:
         name=called(about),
         uid=about.metadata.uid,
     )
-
-
-AGAIN_S = 30.0  # after which a change that has not shown is written again
 
 
 @dataclass(slots=True)

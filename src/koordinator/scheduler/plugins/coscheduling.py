@@ -62,6 +62,8 @@ from koordinator.scheduler.snapshot import ObjectTable, PodClass, ResourceAxis, 
 
 _APPLIES: Memo[bool] = Memo()
 
+WAIT_S: Final = 300.0  # how long members with a node wait for the others
+
 
 def gang_gate(gangs: GangCache, pod: Pod) -> Refusal | None:
     """Return reason the gang must wait or which member represents it; None if the pod may enter."""
@@ -77,9 +79,6 @@ def gang_permit(gangs: GangCache, pod: Pod) -> Permit:
     if gang is None or gang.terms is None:
         return Permit(refusal=Refusal("Gang not found"))
     return Permit() if gangs.may_start(pod) else Permit(wait_s=gang.terms.wait_s)
-
-
-WAIT_S: Final = 300.0  # how long members with a node wait for the others
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ MAX_RANDOM_SCORE = 1 << 30
 _Words = npt.NDArray[np.uint64]
 _NODES: Memo[_Words] = Memo()
 
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
 
 class GpuRandomArgs(PluginArgs, frozen=True, kw_only=True):
     """Arguments; equal seeds give equal scores for the same sequence of pods."""
@@ -71,9 +73,6 @@ def _name_words(cluster: Snapshot) -> _Words:
 
 def _word(text: str) -> _Words:
     return np.frombuffer(blake2b(text.encode(), digest_size=8).digest(), "<u8").astype(np.uint64)
-
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _mixed(words: _Words) -> _Words:

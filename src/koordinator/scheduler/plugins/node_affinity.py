@@ -50,6 +50,9 @@ REASON_ADDED = "node(s) didn't match scheduler-enforced node affinity"
 REASON_CONFLICT = "pod affinity terms conflict"
 NODE_NAME = "metadata.name"
 
+#: Labels whose values are sizes that resemble each other, so that similar values are no typo.
+SIZES = frozenset({"node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"})
+
 
 @dataclass(frozen=True, slots=True)
 class NodeAffinityPlugin:
@@ -255,10 +258,6 @@ def _can_be_labelled(
 def _term_in_words(view: Snapshot, term: NodeSelectorTerm) -> str:
     hints = [_hint(view, e.key, e.values) for e in term.match_expressions if e.operator == "In"]
     return _in_words(term) + "".join(hints)
-
-
-#: Labels whose values are sizes that resemble each other, so that similar values are no typo.
-SIZES = frozenset({"node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"})
 
 
 def _hint(view: Snapshot, key: str, values: Sequence[str]) -> str:

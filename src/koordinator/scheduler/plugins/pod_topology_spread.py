@@ -55,6 +55,8 @@ _WORKLOADS: Mapping[str, type[_Workload]] = {
     "StatefulSet": StatefulSet,
 }
 
+_OWNERS_SELECTOR: Memo[LabelSelector | None] = Memo()
+
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
@@ -70,7 +72,6 @@ class Constraint:
 
 
 _OWN: Memo[dict[str, tuple[Constraint, ...]]] = Memo()
-_OWNERS_SELECTOR: Memo[LabelSelector | None] = Memo()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,6 +20,10 @@ from koordinator.foundation.lazy_dataclass import dataclass
 
 JobRank = tuple[int, float, int]
 
+_ALL = ""  # key of the only line without fair share
+
+NEAR = 5  # positions up to this one are always reported
+
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
@@ -59,8 +63,6 @@ class QueueRules:
 
 #: Share of the quota that a namespace would use with an additional request; 1 is all of it.
 ShareOf = Callable[[str, Amounts], float]
-
-_ALL = ""  # key of the only line without fair share
 
 
 class JobQueue:
@@ -169,9 +171,6 @@ class _NextJob:
 
 def _rank(job: QueuedJob) -> JobRank:
     return job.rank
-
-
-NEAR = 5  # positions up to this one are always reported
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,12 @@ _ENDS: Final = {
     "shutdown": "{node} is started again",
 }
 
+RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
+HOST_NETWORK_IN_USER_NAMESPACE: Final = "UserNamespacesHostNetworkSupport"
+BIND_MOUNT_OPTIONS: Final = "VolumeBindMountOptions"
+#: Features that pods can require; nodes may declare others.
+NEEDED_BY_PODS: Final = (RESTART_ALL, HOST_NETWORK_IN_USER_NAMESPACE, BIND_MOUNT_OPTIONS)
+
 
 def is_fact(label: str) -> bool:
     """Return whether a label, by its key, describes the hardware or location of a node."""
@@ -86,13 +92,6 @@ def what_ends(taint: str, node: str) -> str:
     """Return the event after which the control plane removes a taint, such as "n becomes Ready"."""
     ending = _ENDS.get(taint.rpartition("/")[2], "its cause on {node} has gone")
     return ending.format(node=node)
-
-
-RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
-HOST_NETWORK_IN_USER_NAMESPACE: Final = "UserNamespacesHostNetworkSupport"
-BIND_MOUNT_OPTIONS: Final = "VolumeBindMountOptions"
-#: Features that pods can require; nodes may declare others.
-NEEDED_BY_PODS: Final = (RESTART_ALL, HOST_NETWORK_IN_USER_NAMESPACE, BIND_MOUNT_OPTIONS)
 
 
 def needed_features(spec: PodSpec, level: KubeVersion) -> tuple[str, ...]:

@@ -35,6 +35,17 @@ VOLUME_MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-exi
 
 _NOTHING = Quantity.from_int(0)
 
+MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
+
+#: In-tree plugin -> CSI driver.
+DRIVERS: Mapping[str, str] = {
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+}
+_ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+_UNKNOWN = "UNSPECIFIED"
+
 
 def claim_name(pod_name: str, volume: Volume) -> str:
     """Return the name of the claim of a volume; empty if it has none."""
@@ -167,18 +178,6 @@ def select_node(claim: PersistentVolumeClaim, node: str) -> PersistentVolumeClai
 
 def _annotated(metadata: ObjectMeta, key: str, value: str) -> ObjectMeta:
     return msgspec.structs.replace(metadata, annotations={**metadata.annotations, key: value})
-
-
-MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
-
-#: In-tree plugin -> CSI driver.
-DRIVERS: Mapping[str, str] = {
-    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
-    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
-    "kubernetes.io/azure-disk": "disk.csi.azure.com",
-}
-_ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
-_UNKNOWN = "UNSPECIFIED"
 
 
 @dataclass(frozen=True, slots=True)

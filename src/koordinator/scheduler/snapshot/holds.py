@@ -29,6 +29,8 @@ from koordinator.scheduler.snapshot.axis import PODS, ResourceAxis
 from koordinator.scheduler.snapshot.objects import ChangeLog
 from koordinator.scheduler.snapshot.pods import PlacedPod
 
+_NONZERO_CPU, _NONZERO_MEMORY = -1, -2  # in place of columns
+
 
 @dataclass(frozen=True, slots=True)
 class HoldCharge:
@@ -244,9 +246,6 @@ class HoldTable:
 def standing_hold(placed: PlacedPod, offer: ReservationOffer, slot: int) -> Hold:
     """Return all that an ordinary pod takes as a restorable hold; it is in no table."""
     return Hold(placed, placed.row, offer, slot, {}, _left(placed, {}, ()))
-
-
-_NONZERO_CPU, _NONZERO_MEMORY = -1, -2  # in place of columns
 
 
 def _nonzero(placed: PlacedPod) -> tuple[tuple[int, int], ...]:

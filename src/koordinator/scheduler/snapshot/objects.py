@@ -18,6 +18,9 @@ from koordinator.foundation.lazy_dataclass import dataclass
 
 Kind = TypeVar("Kind", bound=KubeObject)
 
+CAPACITY = 1 << 16
+_AT_FIRST = 1 << 6
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObjectChange:
@@ -142,10 +145,6 @@ class ObjectTable:
         if len(kinds) == 1:
             return self.versions[kinds[0]]
         return sum(self.versions[kind] for kind in kinds)
-
-
-CAPACITY = 1 << 16
-_AT_FIRST = 1 << 6
 
 
 class ChangeLog:

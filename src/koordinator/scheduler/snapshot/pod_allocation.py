@@ -15,6 +15,8 @@ from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation, read_allocation
 from koordinator.scheduler.rules.reservations.offer import ReservationOffer
 
+KEYS: Final = (ALLOCATED.key, RESOURCE_STATUS.key, RESERVATION_ALLOCATED.key)  # of the annotations
+
 
 @dataclass(slots=True, unsafe_hash=True)  # making a frozen one takes three times as long
 class PodAllocation:
@@ -50,7 +52,6 @@ class PodAllocation:
 
 
 NO_ALLOCATION = PodAllocation()
-KEYS: Final = (ALLOCATED.key, RESOURCE_STATUS.key, RESERVATION_ALLOCATED.key)  # of the annotations
 
 
 def read_pod_allocation(meta: ObjectMeta, problems: list[InputError]) -> PodAllocation:

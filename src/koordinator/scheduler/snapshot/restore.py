@@ -19,6 +19,8 @@ from koordinator.scheduler.rules.numa.ledger import NumaAllocation
 from koordinator.scheduler.snapshot.holds import Hold
 from koordinator.scheduler.snapshot.state import ClusterState
 
+_FENCE = "not reserved"  # in the place of a pod's key, which has a slash
+
 
 class RestorableHolds:
     """Holds by slot and row.  Kept with a class of pods by the plugin that matches them."""
@@ -121,7 +123,6 @@ def _fenced(state: ClusterState, holds: Iterable[Hold]) -> Iterator[None]:
 
 
 _Fence = tuple[Allocation, NumaAllocation | None]
-_FENCE = "not reserved"  # in the place of a pod's key, which has a slash
 
 
 def _charge(state: ClusterState, row: int, fence: _Fence, sign: int) -> None:

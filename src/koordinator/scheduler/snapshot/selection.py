@@ -18,6 +18,11 @@ from koordinator.scheduler.snapshot.view import Snapshot
 KEEP_MASKS = 1 << 12  # bounds memory, nothing depends on it
 _AFFINITY_KEY: Memo[bytes] = Memo()
 
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "Gt": lambda label, bound: label > bound,
+    "Lt": lambda label, bound: label < bound,
+}
+
 
 def affinity_key(pod: PodClass) -> bytes:
     """Return an encoding of the pod's requirements on labels and names of nodes."""
@@ -83,12 +88,6 @@ def has_label(snapshot: Snapshot, key: str, values: Sequence[str]) -> BoolArray:
     for index in wanted:
         mask |= ids == index
     return mask
-
-
-_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
-    "Gt": lambda label, bound: label > bound,
-    "Lt": lambda label, bound: label < bound,
-}
 
 
 def _expression(snapshot: Snapshot, expression: NodeSelectorRequirement) -> BoolArray:

@@ -47,6 +47,14 @@ from koordinator.simulator.colocation.fleet import Fleet, Loads
 
 NOT_STATED = -1
 
+_MILLI = 1000
+_PERCENT = 100
+_MAX_ROUNDS = 10  # a round adds at most a tenth of the CPUs
+
+_LAYOUT = CgroupLayout(CgroupDriver.CGROUPFS)
+_FEATURES = (BE_CPU_EVICT, BE_MEMORY_EVICT)  # the gates that the chart switches on
+_MIN_RETENTION_S = 600.0
+
 
 @dataclass(slots=True)
 class NodeThresholds:
@@ -82,11 +90,6 @@ class NodeThresholds:
             (self.memory_percent, strategy.memory_evict_threshold_percent),
         ):
             percents[row] = NOT_STATED if stated is None else stated
-
-
-_MILLI = 1000
-_PERCENT = 100
-_MAX_ROUNDS = 10  # a round adds at most a tenth of the CPUs
 
 
 def headroom_milli(
@@ -148,11 +151,6 @@ class Suppressor:
             if np.array_equal(quota, self._quota) and np.array_equal(count, self._count):
                 return
             self._quota, self._count = quota, count
-
-
-_LAYOUT = CgroupLayout(CgroupDriver.CGROUPFS)
-_FEATURES = (BE_CPU_EVICT, BE_MEMORY_EVICT)  # the gates that the chart switches on
-_MIN_RETENTION_S = 600.0
 
 
 class _NoCgroups:

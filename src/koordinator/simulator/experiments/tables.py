@@ -22,6 +22,28 @@ CONFIDENCE: Final = 0.95
 _LEAST = 2  # values that have a deviation
 _HALVINGS: Final = 200  # more than the bits of a float
 
+_HOURS: Final = 1 / 3600  # per second
+#: Labels of the main figures by name, and the factors that give their units.
+FIGURE_LABELS: Final[Mapping[str, tuple[str, float]]] = {
+    "pods_scheduled": ("pods scheduled", 1),
+    "completion_mean_s": ("completion time of jobs, mean, h", _HOURS),
+    "completion_p99_s": ("completion time of jobs, p99, h", _HOURS),
+    "queueing_mean_s": ("queueing time of jobs, mean, h", _HOURS),
+    "fairness_mean": ("finish-time fairness", 1),
+    "gpu_utilization": ("GPUs allocated, mean, %", 100),
+    "cpu_utilization": ("CPUs allocated, mean, %", 100),
+    "gpu_fragmentation": ("fragmented, of free GPUs, mean, %", 100),
+    "pools_per_gang": ("node pools per gang, mean", 1),
+    "colocation_used_cpu": ("CPUs used, mean, %", 100),
+    "colocation_at_risk": ("node time above the safe load, %", 100),
+    "gpu_allocated_at_100": ("GPUs allocated at 100 % demand, %", 1),
+    "gpu_allocated_at_130": ("GPUs allocated at 130 % demand, %", 1),
+    "gpu_fragmented": ("GPUs fragmented at the end, %", 100),
+    "cost": ("cost", 1),
+    "energy_kwh": ("energy, kWh", 1),
+    "moves": ("moves", 1),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class SampleStatistics:
@@ -86,27 +108,6 @@ def _central_probability(angle: float, freedom: int) -> float:
 
 
 Columns = dict[str, list[Any]]
-_HOURS: Final = 1 / 3600  # per second
-#: Labels of the main figures by name, and the factors that give their units.
-FIGURE_LABELS: Final[Mapping[str, tuple[str, float]]] = {
-    "pods_scheduled": ("pods scheduled", 1),
-    "completion_mean_s": ("completion time of jobs, mean, h", _HOURS),
-    "completion_p99_s": ("completion time of jobs, p99, h", _HOURS),
-    "queueing_mean_s": ("queueing time of jobs, mean, h", _HOURS),
-    "fairness_mean": ("finish-time fairness", 1),
-    "gpu_utilization": ("GPUs allocated, mean, %", 100),
-    "cpu_utilization": ("CPUs allocated, mean, %", 100),
-    "gpu_fragmentation": ("fragmented, of free GPUs, mean, %", 100),
-    "pools_per_gang": ("node pools per gang, mean", 1),
-    "colocation_used_cpu": ("CPUs used, mean, %", 100),
-    "colocation_at_risk": ("node time above the safe load, %", 100),
-    "gpu_allocated_at_100": ("GPUs allocated at 100 % demand, %", 1),
-    "gpu_allocated_at_130": ("GPUs allocated at 130 % demand, %", 1),
-    "gpu_fragmented": ("GPUs fragmented at the end, %", 100),
-    "cost": ("cost", 1),
-    "energy_kwh": ("energy, kWh", 1),
-    "moves": ("moves", 1),
-}
 
 
 @dataclass(frozen=True, slots=True)

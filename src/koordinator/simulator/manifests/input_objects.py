@@ -25,6 +25,17 @@ from koordinator.simulator.pod_controllers import not_simulated, with_pods
 
 SHOWN = 3  # names in a sentence
 
+#: Kinds by which an API server's admission sets requests, overhead or selectors, or refuses pods.
+_OF_ADMISSION: Final = {
+    "LimitRange (v1)",
+    "ResourceQuota (v1)",
+    "RuntimeClass (node.k8s.io/v1)",
+    "MutatingAdmissionPolicy (admissionregistration.k8s.io/v1)",
+    "ValidatingAdmissionPolicy (admissionregistration.k8s.io/v1)",
+    "MutatingWebhookConfiguration (admissionregistration.k8s.io/v1)",
+    "ValidatingWebhookConfiguration (admissionregistration.k8s.io/v1)",
+}
+
 
 def admission_notices(objects: Sequence[KubeObject]) -> list[str]:
     """Return a sentence for each way in which pods differ from pods after admission."""
@@ -97,18 +108,6 @@ def _of_refusals(objects: Sequence[KubeObject], pods: Sequence[Pod]) -> Iterator
 
 def _listed(pods: Sequence[Pod]) -> str:
     return pluralized_names([pod.key for pod in pods], "pod", SHOWN)
-
-
-#: Kinds by which an API server's admission sets requests, overhead or selectors, or refuses pods.
-_OF_ADMISSION: Final = {
-    "LimitRange (v1)",
-    "ResourceQuota (v1)",
-    "RuntimeClass (node.k8s.io/v1)",
-    "MutatingAdmissionPolicy (admissionregistration.k8s.io/v1)",
-    "ValidatingAdmissionPolicy (admissionregistration.k8s.io/v1)",
-    "MutatingWebhookConfiguration (admissionregistration.k8s.io/v1)",
-    "ValidatingWebhookConfiguration (admissionregistration.k8s.io/v1)",
-}
 
 
 @dataclass(slots=True)

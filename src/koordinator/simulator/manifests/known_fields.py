@@ -38,6 +38,38 @@ _TEMPLATE = "core.v1.PodTemplateSpec"
 #: Fields by which pods name their groups, each in some releases only; not looked into.
 _OF_SOME_RELEASES: Types = {"core.v1.PodSpec": {"workloadRef": "", "schedulingGroup": ""}}
 
+_KUSTOMIZE: Final = "kustomize.config.k8s.io"
+_KUSTOMIZATION: Final = (
+    "must be a manifest, not a kustomization: kubectl kustomize FOLDER prints the manifests, and "
+    "-f - reads them"
+)
+_CHART: Final = (
+    "must be a manifest, not a file of a Helm chart: helm template CHART prints the manifests, and "
+    "-f - reads them"
+)
+_WORKLOAD: Final = (
+    "must be a manifest, not the workload of a simulation: koord simulate --workload reads it"
+)
+_KUBECONFIG: Final = "must be a manifest, not a kubeconfig: --kubeconfig reads it"
+_NOTES: Final = (
+    "must be a manifest, not the NOTES of a Helm chart: helm template prints manifests only"
+)
+#: Configurations of components by kind: which flag reads them.
+_CONFIGURATIONS: Final = {
+    "KubeSchedulerConfiguration": "--config reads it",
+    "DeschedulerConfiguration": "koord descheduler --config reads it",
+    "DeschedulerPolicy": "koord descheduler reads a DeschedulerConfiguration",
+    "KubeletConfiguration": "the kubelet reads it",
+}
+_KUSTOMIZATION_FIELDS: Final = {
+    "resources",
+    "patches",
+    "components",
+    "bases",
+    "images",
+    "namePrefix",
+}
+
 
 class _Table(msgspec.Struct):
     kinds: dict[str, str]  # "apps/v1/Deployment" to type
@@ -195,39 +227,6 @@ def _unknown(tree: Any, kind: str, path: str) -> Iterator[UnknownField]:
                 yield from _unknown(item, fields[key], inner)
             else:
                 yield UnknownField(inner, did_you_mean(str(key), fields), tuple(fields))
-
-
-_KUSTOMIZE: Final = "kustomize.config.k8s.io"
-_KUSTOMIZATION: Final = (
-    "must be a manifest, not a kustomization: kubectl kustomize FOLDER prints the manifests, and "
-    "-f - reads them"
-)
-_CHART: Final = (
-    "must be a manifest, not a file of a Helm chart: helm template CHART prints the manifests, and "
-    "-f - reads them"
-)
-_WORKLOAD: Final = (
-    "must be a manifest, not the workload of a simulation: koord simulate --workload reads it"
-)
-_KUBECONFIG: Final = "must be a manifest, not a kubeconfig: --kubeconfig reads it"
-_NOTES: Final = (
-    "must be a manifest, not the NOTES of a Helm chart: helm template prints manifests only"
-)
-#: Configurations of components by kind: which flag reads them.
-_CONFIGURATIONS: Final = {
-    "KubeSchedulerConfiguration": "--config reads it",
-    "DeschedulerConfiguration": "koord descheduler --config reads it",
-    "DeschedulerPolicy": "koord descheduler reads a DeschedulerConfiguration",
-    "KubeletConfiguration": "the kubelet reads it",
-}
-_KUSTOMIZATION_FIELDS: Final = {
-    "resources",
-    "patches",
-    "components",
-    "bases",
-    "images",
-    "namePrefix",
-}
 
 
 def check_is_manifest(tree: JsonObject, source: str) -> None:

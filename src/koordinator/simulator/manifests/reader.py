@@ -54,6 +54,13 @@ _LOGGER = logging.getLogger(__name__)
 PATIENCE_S: Final = 2.0  # before anything is shown
 INTERVAL_S: Final = 0.5
 
+STDIN = "-"
+_STANDARD_INPUT = "standard input"
+SUFFIXES = (".json", ".yaml", ".yml")
+LARGEST_YAML_BYTES = 256 * MEBI  # reading it takes a minute, of JSON two seconds
+
+_BEGIN = 1024  # bytes in which the first brace of JSON is expected
+
 
 class ReadingProgress:
     """Progress line on standard error, which is removed at the end."""
@@ -77,12 +84,6 @@ class ReadingProgress:
         if self._is_shown:
             self._stream.write("\r\033[K")
             self._stream.flush()
-
-
-STDIN = "-"
-_STANDARD_INPUT = "standard input"
-SUFFIXES = (".json", ".yaml", ".yml")
-LARGEST_YAML_BYTES = 256 * MEBI  # reading it takes a minute, of JSON two seconds
 
 
 def read_manifests(
@@ -337,7 +338,6 @@ class _Header(msgspec.Struct, rename="camel"):
 
 _HEADER_DECODER = decoder_of(_Header)
 _Place = tuple[str, JsonObject | bytes | msgspec.Raw, _ListKind]
-_BEGIN = 1024  # bytes in which the first brace of JSON is expected
 _NO_LIST = _ListKind()
 _ENVELOPE_DECODER = decoder_of(_Envelope)
 

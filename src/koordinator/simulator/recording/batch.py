@@ -33,6 +33,9 @@ LONGEST_S = 366 * 86400.0  # bounds the virtual time of a replay
 _LATEST_S = 250e9  # upper bound of ``datetime``
 LONGEST_HEADER_BYTES = 1 << 24  # the header has the scheduler's configuration
 
+#: Errors of decoding JSON; RecursionError for nesting that is too deep.
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
 
 class RecordingHeader(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """First line of a recording; ``configuration`` is the scheduler's configuration, if given."""
@@ -42,9 +45,6 @@ class RecordingHeader(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     anonymous: bool = False
     configuration: JsonObject | None = None
 
-
-#: Errors of decoding JSON; RecursionError for nesting that is too deep.
-UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 EventKind = Literal["ADDED", "MODIFIED", "DELETED"]
 

@@ -39,6 +39,9 @@ ARRIVAL_FILE = "arrival.json.gz"
 _POD_FILE_PREFIX = "openb_pod_list_"
 _MAX_GPUS = 64
 
+_NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+_POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+
 
 @dataclass(frozen=True, slots=True)
 class TraceNode:
@@ -285,10 +288,6 @@ class _Line:
             subject=f"line {self.number}",
             path=column,
         )
-
-
-_NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
-_POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 
 
 def _node(line: _Line) -> TraceNode:

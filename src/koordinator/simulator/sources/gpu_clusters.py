@@ -44,6 +44,22 @@ _GPUS_PER_NODE: Final = 8
 
 # -- Philly ----------------------------------------------------------------------------------
 
+#: CPUs and memory of a node by cluster: table 1 of the paper.
+_HELIOS_NODES: Final = {
+    "venus": (48, "376Gi"),
+    "earth": (48, "376Gi"),
+    "saturn": (64, "256Gi"),
+    "uranus": (64, "256Gi"),
+}
+
+#: Cores, memory and GPUs of a node, which the trace does not have, by role of the instance.
+_NODES_2025: Final = {"CN": (128, 1024, 0), "HN": (128, 1024, 8)}
+_SPARE: Final = 1.1  # nodes over those that the largest demand would fill
+_COLUMNS_2025: Final = (
+    *("instance_sn", "role", "cpu_request", "gpu_request", "memory_request"),
+    *("creation_time", "deletion_time"),
+)
+
 
 class _Detail(msgspec.Struct):
     gpus: list[str] = msgspec.field(default_factory=list)
@@ -117,14 +133,6 @@ def _philly_machines(path: Path) -> list[Machines]:
 
 # -- Helios ----------------------------------------------------------------------------------
 
-#: CPUs and memory of a node by cluster: table 1 of the paper.
-_HELIOS_NODES: Final = {
-    "venus": (48, "376Gi"),
-    "earth": (48, "376Gi"),
-    "saturn": (64, "256Gi"),
-    "uranus": (64, "256Gi"),
-}
-
 
 def helios_source(folder: Path) -> Source:
     """Return a cluster of SenseTime's Helios: ``cluster_log.csv`` and ``cluster_gpu_number.csv``.
@@ -188,14 +196,6 @@ def _split(gpus: int, cpus: int, pods: int) -> tuple[TraceTask, ...]:
 
 
 # -- Alibaba 2025 ----------------------------------------------------------------------------
-
-#: Cores, memory and GPUs of a node, which the trace does not have, by role of the instance.
-_NODES_2025: Final = {"CN": (128, 1024, 0), "HN": (128, 1024, 8)}
-_SPARE: Final = 1.1  # nodes over those that the largest demand would fill
-_COLUMNS_2025: Final = (
-    *("instance_sn", "role", "cpu_request", "gpu_request", "memory_request"),
-    *("creation_time", "deletion_time"),
-)
 
 
 def alibaba_2025_source(folder: Path) -> Source:

@@ -34,6 +34,9 @@ from koordinator.foundation.lazy_dataclass import dataclass
 _WHOLE = 100  # percent
 _SINGLE_NUMA_NODE = "SingleNUMANode"
 
+MODEL_LABEL = "node.koordinator.sh/gpu-model"
+_MOST_TRIED = 64  # pods with the largest relief of their nodes
+
 
 @dataclass(frozen=True, slots=True)
 class PendingGang:
@@ -168,10 +171,6 @@ def _path(labels: Mapping[str, str], keys: Sequence[Sequence[str]]) -> tuple[str
             return None
         names.append(name)
     return tuple(names)
-
-
-MODEL_LABEL = "node.koordinator.sh/gpu-model"
-_MOST_TRIED = 64  # pods with the largest relief of their nodes
 
 
 class StrandedGpu:

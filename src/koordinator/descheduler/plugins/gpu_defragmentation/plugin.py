@@ -52,6 +52,13 @@ from koordinator.foundation.lazy_dataclass import dataclass
 _MOST_MOVES = 1000
 _MOST_MILLI = 64_000
 
+NAME = "GPUDefragmentation"
+_LIVE = ("", PodMigrationJobPhase.PENDING, PodMigrationJobPhase.RUNNING)
+_SMALL = 300  # nodes times movable pods, up to which the solver finds the fewest moves
+_EXPIRATION_S = 600.0  # of evictions whose pods still run
+
+log = logging.getLogger(__name__)
+
 
 class MovesWithoutPending(ConfigStruct, frozen=True, kw_only=True):
     """Moves without pending gangs, which lower the GPU capacity that is expected to be stranded."""
@@ -81,14 +88,6 @@ class GPUDefragmentationArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
         check_selector(self.node_selector, "nodeSelector")
         check_pod_selectors(self.pod_selectors)
         check_namespaces(self.evictable_namespaces, "evictableNamespaces")
-
-
-NAME = "GPUDefragmentation"
-_LIVE = ("", PodMigrationJobPhase.PENDING, PodMigrationJobPhase.RUNNING)
-_SMALL = 300  # nodes times movable pods, up to which the solver finds the fewest moves
-_EXPIRATION_S = 600.0  # of evictions whose pods still run
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

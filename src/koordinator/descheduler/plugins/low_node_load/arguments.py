@@ -29,6 +29,8 @@ _TIMEOUT = Duration(seconds=60)
 _ABNORMALITIES, _NORMALITIES = 5, 3
 _NOT_NEGATIVE = "percentage must be greater than or equal to 0"
 
+_DEFAULT_TIMEOUT_S = 60.0
+
 
 class LoadAnomalyCondition(ConfigStruct, frozen=True, kw_only=True):
     """Number of consecutive cycles with high usage; a count of 0 means the default."""
@@ -214,9 +216,6 @@ def _check_order(lower: UsagePercentages, upper: UsagePercentages, path: str, me
 
 def _joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
-
-
-_DEFAULT_TIMEOUT_S = 60.0
 
 
 @dataclass(slots=True)

@@ -40,6 +40,8 @@ from koordinator.foundation.quantity import NANOS_PER_MILLI
 _PERCENT = 100.0
 _LIVE = ("", PodMigrationJobPhase.PENDING, PodMigrationJobPhase.RUNNING)
 
+_FIRST = 256  # nodes checked as a first block: most pods fit on one of them
+
 
 @dataclass(frozen=True, slots=True)
 class LoadGoal:
@@ -234,9 +236,6 @@ def _estimate(pod: Pod, pool: PoolUsage, target: str) -> NodeAmounts:
     names = pool.thresholds.resources
     amounts = [requested.get(name, 0) * (NANOS_PER_MILLI if name == CPU else 1) for name in names]
     return np.array(amounts, np.int64)
-
-
-_FIRST = 256  # nodes checked as a first block: most pods fit on one of them
 
 
 class Targets:

@@ -14,6 +14,12 @@ from koordinator.api.kubescheduler.gates import GENERIC_WORKLOAD, TOPOLOGY_PLACE
 from koordinator.domain.gangs import GangCache
 from koordinator.scheduler.loop.instruments import Counter, Histogram, exponential
 
+PLACED = "gang is already succeed"  # label values of the original
+NOT_PLACED = "all pending pods is already been attempted"
+_SIZE_STEP, _LARGEST = 100, 1000
+_BELOW_MINUTE_S = (0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 12.5, 15.0, 20.0, 25.0, 30.0, 45.0)
+_ATTEMPT_BUCKETS_S = (*_BELOW_MINUTE_S, 60.0, 120.0)
+
 
 class PodGroupMetrics:
     """Attempts, placements and preemption of PodGroups; empty while their gates are off."""
@@ -101,13 +107,6 @@ class PodGroupMetrics:
             yield self._placements.collect()
             yield self._evaluations.collect()
             yield self._evaluation_seconds.collect()
-
-
-PLACED = "gang is already succeed"  # label values of the original
-NOT_PLACED = "all pending pods is already been attempted"
-_SIZE_STEP, _LARGEST = 100, 1000
-_BELOW_MINUTE_S = (0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 12.5, 15.0, 20.0, 25.0, 30.0, 45.0)
-_ATTEMPT_BUCKETS_S = (*_BELOW_MINUTE_S, 60.0, 120.0)
 
 
 class GangMetrics:

@@ -35,6 +35,12 @@ from koordinator.scheduler.features.gangs.preemption import GangHeadroom
 from koordinator.scheduler.loop.reporter import Patches
 from koordinator.scheduler.preemption import NEVER, PREEMPT_LOWER_PRIORITY
 
+UNSCHEDULABLE: Final = "pod group is unschedulable"
+NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
+ONGOING: Final = "ongoing preemption on nominated nodes"
+_WAITS: Final = "waiting for minCount pods from a gang to be scheduled"
+_NOT_REJECTED: Final = "one or more plugins asked to wait and no plugin rejected pod"
+
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
@@ -134,13 +140,6 @@ def _kind(stored: SchedulingPodGroup) -> str:
 
 def _condition(stored: SchedulingPodGroup) -> StandardCondition | None:
     return find_condition(stored.status.conditions, _kind(stored))
-
-
-UNSCHEDULABLE: Final = "pod group is unschedulable"
-NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
-ONGOING: Final = "ongoing preemption on nominated nodes"
-_WAITS: Final = "waiting for minCount pods from a gang to be scheduled"
-_NOT_REJECTED: Final = "one or more plugins asked to wait and no plugin rejected pod"
 
 
 @dataclass(frozen=True, slots=True)

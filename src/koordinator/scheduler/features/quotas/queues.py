@@ -23,6 +23,9 @@ from koordinator.scheduler.plugins.elastic_quota import (
 from koordinator.scheduler.rules.job_queues import JobQueueCache, QueuedJob, QueueRules, ShareOf
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
+GATE = "JobQueue"
+EVENTS = (EventHint("Pod", Action.UPDATE),)  # an update may change the quota of the pod
+
 
 class QueuedQuotas:
     """View of the quota ledger for job queues."""
@@ -92,10 +95,6 @@ class QueuedQuotas:
 
     def _ledger(self) -> QuotaLedger:
         return self._plugin.ledger(Snapshot(self._state))
-
-
-GATE = "JobQueue"
-EVENTS = (EventHint("Pod", Action.UPDATE),)  # an update may change the quota of the pod
 
 
 class JobQueues:

@@ -38,6 +38,8 @@ _SPARE = 16  # touched quotas that may be deleted ones
 _QUOTA_POD: Memo[QuotaPod] = Memo()
 _QUOTA_POD_WITHOUT_OVERHEAD: Memo[QuotaPod] = Memo()
 
+PROTECTED = "Insufficient non-preemptible quotas even without victims"
+
 
 class QuotaLedger:
     """Quota trees and the record of their changes.
@@ -318,9 +320,6 @@ def _total(state: ClusterState) -> Amounts:
     nodes = state.nodes
     amounts = nodes.allocatable[:, nodes.alive].sum(axis=1).tolist()
     return {name: amount for name, amount in zip(state.axis.names, amounts, strict=False) if amount}
-
-
-PROTECTED = "Insufficient non-preemptible quotas even without victims"
 
 
 class JobInQuotas:

@@ -38,6 +38,11 @@ from koordinator.scheduler.snapshot.objects import ObjectTable
 #: Driver, kind of key, and a volume handle or the key of an unbound claim.
 VolumeName = tuple[str, str, str]
 
+_COUNTABLE: Memo[tuple[Volume, ...]] = Memo()
+
+UNLIMITED = -1
+_NONE: frozenset[VolumeName] = frozenset()
+
 
 @dataclass(frozen=True, slots=True)
 class Attachable:
@@ -82,9 +87,6 @@ def inline(volume: Volume | PersistentVolume) -> Attachable | None:
     return Attachable((known.driver, "handle", known.handle), known.plugin)
 
 
-_COUNTABLE: Memo[tuple[Volume, ...]] = Memo()
-
-
 def countable(pod: PodClass) -> tuple[Volume, ...]:
     """Return the volumes of the pod that some driver may count."""
     if not pod.spec.volumes:
@@ -99,10 +101,6 @@ def _countable(pod: PodClass) -> tuple[Volume, ...]:
 def may_count(volume: Volume) -> bool:
     """Return whether a CSI driver may count the volume."""
     return bool(volume.persistent_volume_claim or volume.ephemeral or in_tree_volume(volume))
-
-
-UNLIMITED = -1
-_NONE: frozenset[VolumeName] = frozenset()
 
 
 @dataclass(slots=True, eq=False)

@@ -31,6 +31,42 @@ from koordinator.scheduler.rules.reservations.offer import AllocatePolicy, Owner
 from koordinator.scheduler.snapshot import Hold, PodClass, RestorableHolds, Snapshot
 from koordinator.scheduler.snapshot.selection import matches_required
 
+OTHER_NODE: Final = "node(s) didn't match the nodeName specified by reservation"
+POLICY_CONFLICT: Final = "node(s) reservation allocate policy conflict"
+REASONS: Final = (OTHER_NODE, POLICY_CONFLICT)
+
+_ORIGINAL_TEXTS: Final = (
+    (MatchResult.NAME_MATCHED, "exactly matches the requested reservation name"),
+    (MatchResult.OTHER_NAME, "didn't match the requested reservation name"),
+    (MatchResult.OTHER_AFFINITY, "didn't match affinity rules"),
+    (MatchResult.UNSCHEDULABLE, "is unschedulable"),
+    (MatchResult.NOT_EXACT, "is not exact matched"),
+)
+_REFUSING: Final = (
+    MatchResult.OTHER_NAME,
+    MatchResult.OTHER_AFFINITY,
+    MatchResult.UNSCHEDULABLE,
+    MatchResult.NOT_EXACT,
+    MatchResult.TAINTED,
+)
+_NO_OWNER: Final = (MatchResult.NOT_OWNER, MatchResult.IGNORED)
+
+_IN_WORDS: Final = (
+    (MatchResult.OTHER_NAME, "of another name"),
+    (MatchResult.OTHER_AFFINITY, "not selected by its reservation affinity"),
+    (MatchResult.UNSCHEDULABLE, "unschedulable"),
+    (MatchResult.NOT_EXACT, "without exactly the requested amounts"),
+    (MatchResult.TAINTED, "with a taint that it does not tolerate"),
+)
+
+#: Reasons for which a pod may not use a reservation that it owns; the reservation is the subject.
+_UNUSABLE: Final = {
+    MatchResult.OTHER_NAME: "its reservation affinity names another one",
+    MatchResult.OTHER_AFFINITY: "its reservation affinity does not select it",
+    MatchResult.UNSCHEDULABLE: "it is unschedulable",
+    MatchResult.NOT_EXACT: "the pod must match its amounts exactly",
+}
+
 
 def read_requester(
     snapshot: Snapshot, pod: PodClass, *, is_strict: bool = False, may_ignore: bool = True
@@ -130,11 +166,6 @@ class UsableHolds:
         return counts
 
 
-OTHER_NODE: Final = "node(s) didn't match the nodeName specified by reservation"
-POLICY_CONFLICT: Final = "node(s) reservation allocate policy conflict"
-REASONS: Final = (OTHER_NODE, POLICY_CONFLICT)
-
-
 def placing(snapshot: Snapshot, pod: PodClass, policy: AllocatePolicy) -> Rejections:
     """Reject nodes other than the named one, and nodes with an incompatible allocate policy."""
     n = len(snapshot)
@@ -172,32 +203,6 @@ def together(first: Rejections, then: Rejections) -> Rejections:
     return Rejections(codes, (*first.reasons, *then.reasons), unresolvable, explain)
 
 
-_ORIGINAL_TEXTS: Final = (
-    (MatchResult.NAME_MATCHED, "exactly matches the requested reservation name"),
-    (MatchResult.OTHER_NAME, "didn't match the requested reservation name"),
-    (MatchResult.OTHER_AFFINITY, "didn't match affinity rules"),
-    (MatchResult.UNSCHEDULABLE, "is unschedulable"),
-    (MatchResult.NOT_EXACT, "is not exact matched"),
-)
-_REFUSING: Final = (
-    MatchResult.OTHER_NAME,
-    MatchResult.OTHER_AFFINITY,
-    MatchResult.UNSCHEDULABLE,
-    MatchResult.NOT_EXACT,
-    MatchResult.TAINTED,
-)
-_NO_OWNER: Final = (MatchResult.NOT_OWNER, MatchResult.IGNORED)
-
-
-_IN_WORDS: Final = (
-    (MatchResult.OTHER_NAME, "of another name"),
-    (MatchResult.OTHER_AFFINITY, "not selected by its reservation affinity"),
-    (MatchResult.UNSCHEDULABLE, "unschedulable"),
-    (MatchResult.NOT_EXACT, "without exactly the requested amounts"),
-    (MatchResult.TAINTED, "with a taint that it does not tolerate"),
-)
-
-
 def in_words(verdicts: Counter[tuple[int, MatchResult, str]]) -> str:
     """Return why the reservations that a pod owns do not match."""
     owned = {key: n for key, n in verdicts.items() if key[1] not in _NO_OWNER}
@@ -213,15 +218,6 @@ def in_words(verdicts: Counter[tuple[int, MatchResult, str]]) -> str:
             parts.append(f"{count} {text} ({which})" if which else f"{count} {text}")
     has = f"it is the owner of {pluralized(total, 'reservation')}"
     return f"{has}: {', '.join(parts)}" if parts else has
-
-
-#: Reasons for which a pod may not use a reservation that it owns; the reservation is the subject.
-_UNUSABLE: Final = {
-    MatchResult.OTHER_NAME: "its reservation affinity names another one",
-    MatchResult.OTHER_AFFINITY: "its reservation affinity does not select it",
-    MatchResult.UNSCHEDULABLE: "it is unschedulable",
-    MatchResult.NOT_EXACT: "the pod must match its amounts exactly",
-}
 
 
 def unusable(usable: UsableHolds, snapshot: Snapshot, pod: PodClass) -> dict[str, str]:

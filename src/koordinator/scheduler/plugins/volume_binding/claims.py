@@ -64,6 +64,8 @@ from koordinator.scheduler.snapshot.selection import matches_selector
 
 _NOWHERE = np.zeros(0, np.int64)
 
+NONE = -1
+
 
 @dataclass(frozen=True, slots=True)
 class PodClaims:
@@ -245,9 +247,6 @@ _REACH: Memo[Reach] = Memo()
 def reach(cluster: Snapshot) -> Reach:
     """Return the cached rows for the current nodes."""
     return _REACH.as_of(cluster.shared, cluster.node_version, Reach, cluster)
-
-
-NONE = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,8 @@ PREFER_FREE = [(0, 100), (100, 0)]  # percent used, score
 KEPT = 64  # cached outcomes; bounds memory
 _KINDS = (PersistentVolumeClaim, PersistentVolume, StorageClass, CsiDriver, CsiStorageCapacity)
 
+_OUTCOMES: Memo[dict[int, VolumeOutcome | Refusal]] = Memo()
+
 
 @dataclass(frozen=True, slots=True)
 class VolumeBinding:
@@ -168,9 +170,6 @@ class VolumeBinding:
             ):
                 return Permit(refusal=Refusal(f'provisioning failed for PVC "{name}"'))
         return Permit(wait_s=self.timeout_s) if waits else Permit()
-
-
-_OUTCOMES: Memo[dict[int, VolumeOutcome | Refusal]] = Memo()
 
 
 def _outcome(cluster: Snapshot, pod: PodClass) -> VolumeOutcome | Refusal:

@@ -22,6 +22,10 @@ from koordinator.foundation.quantity import Quantity
 #: One number per resource of the rules, canonical units (milli-CPU, bytes) or percent.
 LoadAmounts = tuple[int, ...]
 
+UNLIMITED = 1 << 62
+
+REPORT_INTERVAL_S = 60.0  # default of koordlet
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -92,9 +96,6 @@ def tracked_resources(*named: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({"cpu", "memory"}.union(*named)))
 
 
-UNLIMITED = 1 << 62
-
-
 def limits_of(
     usage: Mapping[str, int],
     prod: Mapping[str, int],
@@ -149,9 +150,6 @@ def most_within(has: int, percent: int) -> int:
     while 0 <= most < UNLIMITED and (most + 1) / has * 100 < above:
         most += 1
     return max(most, -1)
-
-
-REPORT_INTERVAL_S = 60.0  # default of koordlet
 
 
 class NodeMeasurement(msgspec.Struct, frozen=True):  # a struct: one is created per report

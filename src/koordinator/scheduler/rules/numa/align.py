@@ -28,6 +28,13 @@ from koordinator.api.labels import NUMA_TOPOLOGY_POLICY
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.masks import mask_of, mask_text, subsets, zones_of
 
+POLICY_MISMATCH: Final = "node(s) NUMA Topology policy not match"
+
+_POLICIES = {policy.value: policy for policy in NumaTopologyPolicy}
+
+#: Maximum number of combinations tried under BestEffort (four NUMA nodes, three resources).
+MAX_COMBINATIONS: Final = 15**3
+
 
 class TopologyHint(NamedTuple):
     """A sufficient set of NUMA nodes for a resource; None accepts any set."""
@@ -76,11 +83,6 @@ class NumaMachine(Struct, frozen=True):
         return all(self.states.get(zone) is not bar for zone in zones_of(zones))
 
 
-POLICY_MISMATCH: Final = "node(s) NUMA Topology policy not match"
-
-_POLICIES = {policy.value: policy for policy in NumaTopologyPolicy}
-
-
 def pod_policy(spec: NumaTopologySpec) -> NumaTopologyPolicy:
     """Return the policy of a pod, NONE if it has none.
 
@@ -120,10 +122,6 @@ def policy_on(node: NumaTopologyPolicy, pod: NumaTopologyPolicy) -> NumaTopology
     if node is not none and pod is not none and node is not pod:
         return None
     return node if pod is none else pod
-
-
-#: Maximum number of combinations tried under BestEffort (four NUMA nodes, three resources).
-MAX_COMBINATIONS: Final = 15**3
 
 
 class Alignment(Struct, frozen=True):

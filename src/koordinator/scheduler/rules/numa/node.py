@@ -53,6 +53,8 @@ _POLICIES = {
     for level in ("", "PodLevel", "ContainerLevel")
 }
 
+MILLI = 1000
+
 
 class NumaRequest(Struct, frozen=True):
     """Positive canonical amounts; ``binding`` is set for exclusive CPUs."""
@@ -82,9 +84,6 @@ class Reusable(Struct, frozen=True):
 
 
 NOTHING: Final = Reusable()
-
-
-MILLI = 1000
 
 
 class NumaNode(Struct, frozen=True):

@@ -25,6 +25,11 @@ from koordinator.scheduler.rules.numa.node import MILLI, NOTHING, NumaNode, Numa
 INSUFFICIENT_CPU: Final = "Insufficient amplified cpu"
 INVALID_RATIO: Final = "node(s) invalid CPU amplification ratio"
 
+#: Index of ``NumaRows.bindable``: required policies, with none first.
+POLICIES: Final = ("", CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS)
+
+_TAKEN_STATES: Final = (ZoneState.SINGLE, ZoneState.SHARED)
+
 
 def amplified_rows(amounts: IntArray, ratios: FloatArray) -> IntArray:
     """Return the amounts times the ratios, rounded up; ratios up to 1 have no effect."""
@@ -59,10 +64,6 @@ def short_of_cpu(
     )
     short: BoolArray = (ratios > 1) & (requests > allocatable - used)
     return short & (cpu_milli > 0)
-
-
-#: Index of ``NumaRows.bindable``: required policies, with none first.
-POLICIES: Final = ("", CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +193,6 @@ def _bindable(
     usable = [usable_under(policy, layout, free) for policy in POLICIES]
     parts = [layout.numa_nodes.get(zone, 0) if zone in zones else 0 for zone in range(columns)]
     return tuple((cpus & part).bit_count() for part in (*parts, layout.cpus) for cpus in usable)
-
-
-_TAKEN_STATES: Final = (ZoneState.SINGLE, ZoneState.SHARED)
 
 
 def _split(array: npt.NDArray[Any], widths: Sequence[int]) -> list[npt.NDArray[Any]]:

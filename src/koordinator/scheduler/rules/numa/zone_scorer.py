@@ -25,6 +25,8 @@ from koordinator.scheduler.rules.numa.trial import NumaTrial
 MAX_SCORE = 100
 ALWAYS_SCORED = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 
+MISSING_ZONES: Final = "node(s) missing NUMA resources"
+
 
 @dataclass(frozen=True, slots=True)
 class ZoneScorer:
@@ -65,9 +67,6 @@ def _summed(amounts: ZoneAmounts, zones: int) -> Amounts:
     if len(among) == 1:
         return amounts.get(among[0], {})
     return total([amounts[zone] for zone in among if zone in amounts])
-
-
-MISSING_ZONES: Final = "node(s) missing NUMA resources"
 
 
 def resource_hints(

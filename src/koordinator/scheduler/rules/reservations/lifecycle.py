@@ -37,6 +37,12 @@ from koordinator.scheduler.rules.reservations.match import in_terms_of
 
 SCHEDULED, READY = ReservationConditionType.SCHEDULED, ReservationConditionType.READY
 
+_HEAD: Final = re.compile(r"^0/\d+ nodes are available: ")
+_ITEM: Final = re.compile(r"^\d+ Reservation\(s\) ")
+_TOTAL: Final = re.compile(r"^(\d+) Reservation\(s\) matched owner total$")
+_FIRST: Final = "exactly matches the requested reservation name"
+_LAST: Final = "for node reason that"
+
 
 def available(reservation: Reservation, node: str, now: dt.datetime) -> ReservationStatus:
     """Return the status of a reservation that was placed on a node.
@@ -192,13 +198,6 @@ def _condition(
         last_probe_time=now,
         last_transition_time=now,
     )
-
-
-_HEAD: Final = re.compile(r"^0/\d+ nodes are available: ")
-_ITEM: Final = re.compile(r"^\d+ Reservation\(s\) ")
-_TOTAL: Final = re.compile(r"^(\d+) Reservation\(s\) matched owner total$")
-_FIRST: Final = "exactly matches the requested reservation name"
-_LAST: Final = "for node reason that"
 
 
 def reservation_message(message: str) -> str:
