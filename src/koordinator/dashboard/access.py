@@ -228,7 +228,9 @@ class _UserRights:
         # Namespaces that were permitted before, and a service account's own, are the most likely.
         first: list[str] = []
         then: list[str] = []
-        home = _home(self.info)
+        # the namespace of a service account; empty for other users
+        prefix, _, rest = self.info.username.partition("system:serviceaccount:")
+        home = "" if prefix else rest.partition(":")[0]
         for name in namespaces:
             until_s = self.allowed_until_s.get(name, 0.0)
             refused_s = self._refused_at_s.get(name)
@@ -275,12 +277,6 @@ class _UserRights:
             for known in (self._refused_at_s, self.allowed_until_s, self._refresh_s):
                 for name in known.keys() - there:
                     del known[name]
-
-
-def _home(user: UserInfo) -> str:
-    """Return the namespace of a service account; empty for others."""
-    prefix, _, rest = user.username.partition("system:serviceaccount:")
-    return "" if prefix else rest.partition(":")[0]
 
 
 def _unknown(error: ClusterError) -> AccessDeniedError:

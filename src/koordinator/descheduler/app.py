@@ -223,7 +223,10 @@ class Descheduler:
         if allowed == 0:
             self.last_cycle = Cycle(0)
             return
-        self._limits.in_total = self._most_in_total(allowed)
+        configured = self.configuration.max_no_of_pods_to_evict_total
+        self._limits.in_total = min(
+            (n for n in (configured, allowed) if n is not None), default=None
+        )
         with cycle_of(self._prover):
             self._resume_pending_moves()
             problems = self._cycle()
@@ -236,10 +239,6 @@ class Descheduler:
             log.warning("cycle ended early", extra={**extra, "error": "; ".join(problems)})
         else:
             log.info("cycle finished", extra=extra)
-
-    def _most_in_total(self, allowed: int | None) -> int | None:
-        configured = self.configuration.max_no_of_pods_to_evict_total
-        return min((n for n in (configured, allowed) if n is not None), default=None)
 
     def _resume_pending_moves(self) -> None:
         """Apply the pending moves of earlier cycles to the state of the prover."""

@@ -162,7 +162,8 @@ class DeviceBars:
                     allocations[key] = old
                     continue
                 percent = int(taken.amounts[RATIO])
-                start_s = self._start_s(placed, now_s)
+                since_s = placed.since_s
+                start_s = now_s if now_s - since_s < _WHOLE_S else max(since_s, self._updated_s)
                 name = state.nodes.names[row]
                 allocations[key] = _Allocation(name, taken.minor, percent, start_s, placed)
         for key, old in known.items():
@@ -174,11 +175,6 @@ class DeviceBars:
             self._open[row] = allocations
         else:
             self._open.pop(row, None)
-
-    def _start_s(self, placed: PlacedPod, now_s: float) -> float:
-        """Return the start of a new allocation, which is not before the last update."""
-        since_s = placed.since_s
-        return now_s if now_s - since_s < _WHOLE_S else max(since_s, self._updated_s)
 
     def _lanes(self) -> Iterator[tuple[str, int]]:
         """Yield all GPUs of the nodes, then removed GPUs that have bars."""

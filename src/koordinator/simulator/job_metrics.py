@@ -294,7 +294,8 @@ def _energy_kwh(
     ends_s: float,
 ) -> float | None:
     """Return the energy of all nodes: idle power, and more in proportion to the allocation."""
-    if not any(_has_power(pool.rates) for pool in pools.values()):
+    rates = [pool.rates for pool in pools.values()]
+    if not any(rate.idle_watts or rate.cpu_watts or rate.gpu_watts for rate in rates):
         return None
     by_node = {name: pool for pool in pools.values() for name in pool.nodes}
     joules = sum(pool.rates.idle_watts * len(pool.nodes) * ends_s for pool in pools.values())
@@ -306,10 +307,6 @@ def _energy_kwh(
         watts = pool.rates.cpu_watts * of_node + pool.rates.gpu_watts * pod.gpu_milli / _KILO
         joules += watts * span_s
     return joules / _HOUR_S / _KILO
-
-
-def _has_power(rates: NodeRates) -> bool:
-    return bool(rates.idle_watts or rates.cpu_watts or rates.gpu_watts)
 
 
 class PodDemands:

@@ -329,7 +329,8 @@ class KubernetesCluster:
         deadline_s = time.monotonic() + timeout_s
         while True:
             self._wakeup.clear()  # before looking: what comes after the look sets it again
-            if self._has_changes() or self._is_woken:
+            has_news = any(w.has_changes for w in self._watches)
+            if self._is_woken or has_news or any(b.has_changes for b in self._binds):
                 self._is_woken = False
                 return True
             if not self._wakeup.wait(deadline_s - time.monotonic()):
@@ -375,9 +376,6 @@ class KubernetesCluster:
         self._background.run(self._transport.call(request))
 
     # ---- steps of the verbs
-
-    def _has_changes(self) -> bool:
-        return any(w.has_changes for w in self._watches) or any(b.has_changes for b in self._binds)
 
     def _get(self, kind_type: type[KubeObject], name: str, namespace: str) -> bytes:
         request = Request("GET", object_path(kind_type, name, namespace))

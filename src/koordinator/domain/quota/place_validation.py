@@ -66,7 +66,7 @@ def original_of_amounts(quota: ElasticQuota) -> str:
         ("quota.Spec.Min", spec.min, "dimensions"),
         (f"quota.Annotation[{SHARED_WEIGHT.key}]", weights, "dimension"),
     ):
-        if negative := _negative(amounts):
+        if negative := [resource for resource, amount in amounts.items() if amount.nanos < 0]:
             return f"{name} {what}'s value < 0, in {dimension} :[{' '.join(negative)}]"
     for resource, least in spec.min.items():
         most = spec.max.get(resource)
@@ -78,10 +78,6 @@ def original_of_amounts(quota: ElasticQuota) -> str:
         if least > most:
             return f"resourceKey {resource} of quota {name} min {least} > max {most}"
     return ""
-
-
-def _negative(amounts: ResourceList) -> list[str]:
-    return [resource for resource, amount in amounts.items() if amount.nanos < 0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class Timers:
         first_s: float = 0.0,
     ) -> None:
         """Call ``run(now_s)`` every ``interval_s``, first at ``first_s``."""
-        interval = interval_s if callable(interval_s) else _constant(interval_s)
+        interval = interval_s if callable(interval_s) else (lambda: interval_s)
         self._timers.append(_Timer(name, interval, run, first_s))
 
     def run(self, now_s: float) -> list[str]:
@@ -68,10 +68,6 @@ class Timers:
     def next_s(self) -> float:
         """Return the time at which the next timer is due."""
         return min(timer.due_s for timer in self._timers)
-
-
-def _constant(value: float) -> Callable[[], float]:
-    return lambda: value
 
 
 ResultT = TypeVar("ResultT")

@@ -202,7 +202,9 @@ def requested_task(
     if highest is None or highest > _HIGHEST_EVICTABLE:
         return None
     release = overcommitted(view, resource, highest, percent, lower)
-    bands = _bands_of(release)
+    bands = {
+        band for band, names in BAND_RESOURCES.items() if any(n in release for n in names.values())
+    }
 
     def gain(candidate: EvictionCandidate) -> ReleaseAmounts:
         if candidate.pod.band not in bands:
@@ -212,13 +214,6 @@ def requested_task(
 
     why = f"requests above {percent} % of the allocatable"
     return Task(feature, Target.REQUESTED, release, candidates(highest), gain, why)
-
-
-def _bands_of(release: ReleaseAmounts) -> set[PriorityBand]:
-    """Return the bands with resources in ``release``."""
-    return {
-        band for band, names in BAND_RESOURCES.items() if any(n in release for n in names.values())
-    }
 
 
 def _is_missing(task: Task, released: ReleaseAmounts) -> bool:

@@ -54,7 +54,9 @@ def plan_memory_qos(view: NodeView) -> list[Intent]:
     allocatable = view.machine.raw_allocatable.get(MEMORY, 0)
     intents: list[Intent] = []
     for pod in view.active_pods:
-        settings = _settings(view, pod)
+        of_class = view.qos_of(pod).memory_qos or MemoryQos()
+        auto = AUTO_MEMORY_QOS.get("LSR" if pod.qos is QosClass.LSE else pod.qos)
+        settings = pod.memory_settings(of_class, auto, NO_MEMORY_QOS)
         request = _pod_request(pod)
         tier = tiers[pod.kube_qos]
         tier.minimum = _added(tier.minimum, request, settings.min_limit_percent)
@@ -73,12 +75,6 @@ def plan_memory_qos(view: NodeView) -> list[Intent]:
     for qos, tier in tiers.items():
         intents += _intents(view.layout.tier(qos), _tier_values(view, qos, tier), "memory QoS", qos)
     return intents
-
-
-def _settings(view: NodeView, pod: PodView) -> MemorySettings:
-    of_class = view.qos_of(pod).memory_qos or MemoryQos()
-    auto = AUTO_MEMORY_QOS.get("LSR" if pod.qos is QosClass.LSE else pod.qos)
-    return pod.memory_settings(of_class, auto, NO_MEMORY_QOS)
 
 
 def container_values(

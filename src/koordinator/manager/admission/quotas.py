@@ -97,7 +97,9 @@ def charge_pod(
     usage = _usage(pod, gates)
     if operation != AdmissionOperation.CREATE:
         if quota == old_quota and old is not None:
-            usage = _growth(_usage(old, gates), usage)
+            before = _usage(old, gates)
+            more = {name: amount - before.get(name, 0) for name, amount in usage.items()}
+            usage = {name: amount for name, amount in more.items() if amount > 0}
         elif ManagerFeature.QUOTA_ADMISSION_ON_UPDATE not in gates:
             return
     if not usage:
@@ -158,12 +160,6 @@ def _usage(pod: Pod, gates: AbstractSet[ManagerFeature]) -> Amounts:
         pod = replaced_resources(pod)
     overhead = ManagerFeature.QUOTA_IGNORES_OVERHEAD not in gates
     return pod_requests(pod.spec, overhead=overhead)
-
-
-def _growth(before: Amounts, after: Amounts) -> Amounts:
-    """Return the positive increase of each resource."""
-    more = {name: amount - before.get(name, 0) for name, amount in after.items()}
-    return {name: amount for name, amount in more.items() if amount > 0}
 
 
 def _listed(amounts: Amounts, names: list[str]) -> str:

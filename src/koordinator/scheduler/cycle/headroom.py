@@ -128,17 +128,14 @@ class HeadroomTable:
             return
         rows = np.array(sorted({row for rows in changed for row in rows.tolist()}), np.int64)
         if len(rows) > MOST_ROWS:
-            self._forget_worlds()
+            # Lines about worlds without some pods are rebuilt on demand, if they are used again.
+            self._taken.clear()
+            for line, number in self._numbers.items():
+                if line[1] is not None:
+                    self._versions[number] = _VOID
         at_once = max(1, MOST_CELLS // (len(self._numbers) * max(len(self._columns), 1)))
         for start in range(0, len(rows), at_once):
             self._follow(rows[start : start + at_once])
-
-    def _forget_worlds(self) -> None:
-        """Forget the lines about worlds without some pods."""
-        self._taken.clear()
-        for line, number in self._numbers.items():
-            if line[1] is not None:
-                self._versions[number] = _VOID
 
     def _follow(self, rows: IntArray) -> None:
         """Recount these rows."""

@@ -210,7 +210,7 @@ class InterPodAffinity:
         near = np.ones(len(cluster), bool)
         if not terms.affinity:
             return near
-        pods = _covered_by_all(cluster, terms.affinity)
+        pods = cluster.count_pods(_joint_scope(terms.affinity))  # that match every term
         keyed = np.ones(len(cluster), bool)
         for term in terms.affinity:
             keyed &= cluster.label(term.topology_key)[0] >= 0
@@ -256,11 +256,6 @@ def _too_near(
     """Return topology keys and counts of the rules that count pods in the domain of a row."""
     totals = ((key, int(_around(cluster, counts, key)[row])) for key, counts in rules)
     return [(key, count) for key, count in totals if count]
-
-
-def _covered_by_all(snapshot: Snapshot, terms: tuple[Term, ...]) -> IntArray:
-    """Return ``(n,)``: the number of pods on each row that match every term."""
-    return snapshot.count_pods(_joint_scope(terms))
 
 
 def _joint_scope(terms: tuple[Term, ...]) -> PodScope:

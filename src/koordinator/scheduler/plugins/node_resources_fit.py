@@ -273,7 +273,10 @@ class NodeResourcesFit:
         return CheckedRequests(
             np.array([c for c, _ in demand], np.int64),
             np.array([amount for _, amount in demand], np.int64),
-            tuple(self._reason(c) for c, _ in demand),
+            tuple(
+                "Too many pods" if c == PODS else f"Insufficient {self.axis.names[c]}"
+                for c, _ in demand
+            ),
         )
 
     def _mean(self, pod: PodClass) -> MeanShare:
@@ -294,9 +297,6 @@ class NodeResourcesFit:
             for column, weight in self.weights
             if column <= EPHEMERAL_STORAGE or pod.amount(column)
         ]
-
-    def _reason(self, column: int) -> str:
-        return "Too many pods" if column == PODS else f"Insufficient {self.axis.names[column]}"
 
     def _is_ignored(self, column: int) -> bool:
         if not (self.ignored or self.ignored_groups):

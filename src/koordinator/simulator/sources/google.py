@@ -104,7 +104,9 @@ def google_source(folder: Path) -> Source:
     machines, outages, ends_s = _machines(folder)
     first_s = min((job.submit_s for job in jobs), default=0.0)
     moved = [Outage(o.node, max(o.at_s - first_s, 0.0), o.repaired_after_s) for o in outages]
-    last_s = max((_last_s(job) for job in jobs), default=0.0)
+    last_s = max(
+        (job.submit_s + (0.0 if job.run_s == inf else job.run_s) for job in jobs), default=0.0
+    )
     return jobs_source(
         "Google 2019",
         machines,
@@ -135,10 +137,6 @@ def _tasks(folder: Path) -> tuple[dict[str, _Task], Counter[str]]:
             task.ended_s = at_s
     why = "they run inside of an alloc set"
     return tasks, Counter({why: len(inside)} if inside else {})
-
-
-def _last_s(job: TraceJob) -> float:
-    return job.submit_s + (0.0 if job.run_s == inf else job.run_s)
 
 
 def _machines(folder: Path) -> tuple[list[Machines], list[Outage], float]:

@@ -80,7 +80,9 @@ def jobs_source(
         raise InputError("has no jobs or no machines", source=title)
     jobs = sorted(jobs, key=lambda job: job.submit_s)
     first_s = jobs[0].submit_s
-    last_s = max(_end_s(job) for job in jobs) - first_s
+    last_s = (
+        max(job.submit_s + (3600.0 if job.run_s == inf else job.run_s) for job in jobs) - first_s
+    )
     classes = sorted({job.priority for job in jobs if job.priority})
 
     def generate(_seed: int, until_s: float) -> SimulationPlan:
@@ -117,10 +119,6 @@ def jobs_source(
         configuration_name="the trace's default",
         notices=tuple(notices),
     )
-
-
-def _end_s(job: TraceJob) -> float:
-    return job.submit_s + (3600.0 if job.run_s == inf else job.run_s)
 
 
 def _submissions(

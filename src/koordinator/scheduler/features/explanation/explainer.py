@@ -34,7 +34,7 @@ from koordinator.scheduler.explain import (
     short_gang,
     smaller_gang,
 )
-from koordinator.scheduler.loop.feature_kinds import GateReport, GroupDryRun
+from koordinator.scheduler.loop.feature_kinds import GateReport
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.scheduler.snapshot import PodClass
@@ -164,13 +164,15 @@ class _Explainer:
 
     def explain(self, pod_class: PodClass) -> Explanation:
         queued, state = self._queued, self._handle.state
-        together = self._try_group()
+        answers = (try_group(self._queued) for try_group in self._handle.hooks.try_group)
+        together = next((one for one in answers if one is not None), None)
         group_refusal = together if together is not None and together.reason else None
         with Transaction(state) as transaction:
             gang = self._place_gang(transaction)
             left = gang.left if gang is not None else ((queued.pod, pod_class),)
             who, who_class = left[0]
-            question = self._ask(who, who_class)
+            rivals = nominated_pods_with_priority(who, self._nominations())
+            question = ask(self._profile, self._handle.state, who, who_class, rivals)
             if gang is not None and gang.is_short:
                 question = limited_together(question, gang.left)
             whole = gang.text if gang is not None else ""
@@ -196,7 +198,10 @@ class _Explainer:
                 )
             fits = isinstance(choice, NodeChoice) and not gates and not refusals
             node = choice.node if isinstance(choice, NodeChoice) and fits else ""
-            helping = _group_remedies(group_refusal, alone=not gates)
+            given = () if group_refusal is None else group_refusal.remedies
+            helping = tuple(
+                Remedy(kind=kind, text=text, sufficient=not gates) for kind, text in given
+            )
             headroom = empty_cluster(question)
             if gang is not None and headroom is not None and headroom.fits:
                 headroom = (
@@ -250,15 +255,6 @@ class _Explainer:
         if line is None or not line[1].position:
             return status
         return replace(status, position=line[1].position, ahead=line[1].ahead)
-
-    def _try_group(self) -> GroupDryRun | None:
-        """Return what the pods get that a feature decides together with this one."""
-        answers = (try_group(self._queued) for try_group in self._handle.hooks.try_group)
-        return next((one for one in answers if one is not None), None)
-
-    def _ask(self, pod: Pod, pod_class: PodClass) -> Question:
-        rivals = nominated_pods_with_priority(pod, self._nominations())
-        return ask(self._profile, self._handle.state, pod, pod_class, rivals)
 
     def _remedies(
         self,
@@ -549,12 +545,6 @@ def _missing_members(cache: GangCache, own: Gang | None) -> dict[str, int] | Non
         is_short |= shortage > 0
         missing[name] = max(shortage - gang.states[MemberState.BLOCKED], 0)
     return missing if is_short else None
-
-
-def _group_remedies(refusal: GroupDryRun | None, *, alone: bool) -> tuple[Remedy, ...]:
-    """Return the remedies of a refusal of a whole group; ``alone``: nothing else keeps it."""
-    given = () if refusal is None else refusal.remedies
-    return tuple(Remedy(kind=kind, text=text, sufficient=alone) for kind, text in given)
 
 
 def _is_repeated(gate: Cause, refusals: Sequence[Cause]) -> bool:

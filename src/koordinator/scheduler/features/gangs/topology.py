@@ -7,7 +7,6 @@ the in-memory state changes, completely or not at all.
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import field, replace
 
 import numpy as np
@@ -147,7 +146,10 @@ class TopologyPlacer:
                 group_attempt, members, refused(fit, demand.refusal or NO_TOPOLOGY)
             )
         around = self.surroundings(gangs, members, nominated)
-        rivals = _without(nominated, here)
+        others = {
+            node: [n for n in pods if n[0].key not in here] for node, pods in nominated.items()
+        }
+        rivals = {node: pods for node, pods in others.items() if pods}
         job = JobPlacer(self._binder, cycle, tree, around, rivals, card=self._card, merges=merges)
         gang_order = {gang: place for place, gang in enumerate(attempt.members.values())}
         ranked = sorted(
@@ -196,12 +198,6 @@ def _failed_decision(
 
 def _head(group_attempt: GangGroupAttempt, members: Sequence[Wanted]) -> Wanted:
     return next(one for one in members if one[0] is group_attempt.head)
-
-
-def _without(nominated: Nominations, keys: AbstractSet[str]) -> Nominations:
-    """Return the nominations without the pods of the job."""
-    others = {node: [n for n in pods if n[0].key not in keys] for node, pods in nominated.items()}
-    return {node: pods for node, pods in others.items() if pods}
 
 
 def _kinds(
