@@ -106,7 +106,7 @@ def _record(path: Path, pods: int) -> int:
 
 
 class Reports:
-    """What the nodes report of themselves and of the pods on them."""
+    """NodeMetrics of the nodes, with random usage of them and their pods."""
 
     def __init__(self, everyone: list[Node]) -> None:
         self._nodes = everyone

@@ -1,8 +1,9 @@
 """Check of prose: plain technical English in docstrings, comments and texts of the package.
 
 ``python -m tests.prose_check`` prints each place, and exits 1 if there is one; ``make check`` runs
-it.  It looks for turns that no reference documentation of the field uses, and for module docstrings
-that open with a question word.  It can't recognize good prose, only these turns.
+it.  It looks for turns that no reference documentation of the field uses, and for docstrings of
+modules and classes that open with a question word.  It can't recognize good prose, only these
+turns.
 """
 
 import ast
@@ -43,8 +44,8 @@ QUOTED = re.compile(r"``[^`]*``|\"[^\"]*\"")
 
 #: Between two adjacent string literals, which are one text
 _JOINT = re.compile(r"\"\s*\n\s*[bfrBFR]{0,2}\"")
-#: Module docstring that opens with a question word
-_OPENING = re.compile(r"\A\s*[rR]?\"\"\"\s*" + QUESTION.pattern)
+#: Docstring that opens with a question word
+_OPENING = re.compile(r"^\s*[rR]?\"\"\"\s*" + QUESTION.pattern, re.MULTILINE)
 
 Place = tuple[int, str]
 
@@ -57,9 +58,12 @@ def turns_in(path: Path) -> list[Place]:
     tree = ast.parse(source)
     docstrings = list(_docstrings(tree))
     places = [place for node in docstrings for place in _matches(TURNS, node)]
-    opening = QUESTION.match(ast.get_docstring(tree) or "")
-    if opening:
-        places.append((1, f"module docstring opens with {opening.group()!r}"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef):
+            opening = QUESTION.match(ast.get_docstring(node) or "")
+            if opening:
+                line = getattr(node, "lineno", 1)
+                places.append((line, f"docstring opens with {opening.group()!r}, not with a noun"))
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             comment = ast.Constant(token.string, lineno=token.start[0])

@@ -58,10 +58,10 @@ Play = Callable[[web.Request, Call], Awaitable[web.StreamResponse]]
 
 @dataclass(slots=True, eq=False)
 class Rule:
-    """What happens, in place of passing it on, to requests of a method whose path is matched.
+    """Replacement for the answer to requests of a method with a matching path.
 
-    The first rule that fits is played, ``times`` times; None is until ``end``, which is also the
-    end of ``with``.  ``calls`` are the requests that it met.
+    The first rule that matches applies, ``times`` times; None is until ``end``, which is also the
+    end of ``with``.  ``calls`` are the requests that matched.
     """
 
     method: str

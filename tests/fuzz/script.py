@@ -86,7 +86,7 @@ Step = Create | Delete | Finish | Reap | Cordon | Wait | Restart
 
 @dataclass
 class Script:
-    """What happens from a seed, and how the world is made."""
+    """Steps that a seed generates, and the configuration of their world."""
 
     seed: int
     configuration: KubeSchedulerConfiguration

@@ -30,7 +30,7 @@ _KIB_PER_MIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What passes, through what, and how often in full."""
+    """Course of a soak: the number of rounds of the full run, and the function of one round."""
 
     title: str
     rounds: int

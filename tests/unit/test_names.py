@@ -96,7 +96,12 @@ def test_protocol_of_one_class_without_a_rule_is_found(tmp_path: Path) -> None:
     ("text", "places"),
     [
         ('"""Rules of pods."""\n', []),
-        ('"""What a pod is."""\n', [(1, "module docstring opens with 'What'")]),
+        ('"""What a pod is."""\n', [(1, "docstring opens with 'What', not with a noun")]),
+        (
+            '"""Rules."""\n\nclass Pod:\n    """How a pod runs."""\n',
+            [(3, "docstring opens with 'How', not with a noun")],
+        ),
+        ('"""Rules."""\n\ndef is_a() -> bool:\n    """Whether it is one."""\n', []),
         ('"""Rules of pods.\n\nNobody is told.\n"""\n', [(3, "Nobody"), (3, "told")]),
         ('"""Rules."""\n\nX = 1  # whoever asks\n', [(3, "whoever")]),
         ('"""Rules of ``nobody``, which an original says: "gone"."""\n', [(1, "says")]),

@@ -61,7 +61,7 @@ FLAG: Final = Bounds(0, 1)
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What may be in a field: a number within bounds, or one of some words.
+    """Accepted values of a field: a number within bounds, or one of some words.
 
     ``node`` is None where the agent follows whatever is decoded; a number beyond ``written`` it
     leaves out, and the machine as it is.  ``exceeds`` is the JSON name of a

@@ -57,7 +57,7 @@ class ClusterColocationProfileStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ClusterColocationProfile(CustomResource, frozen=True, kw_only=True):
-    """How pods that match are changed when they are created."""
+    """Changes that the webhook makes to matching pods when they are created."""
 
     API_VERSION: ClassVar[str] = "config.koordinator.sh/v1alpha1"
     KIND: ClassVar[str] = "ClusterColocationProfile"
@@ -100,20 +100,20 @@ class RecommendationTarget(ApiStruct, frozen=True, kw_only=True):
 
 
 class RecommendationSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a recommendation is wanted for."""
+    """Target of a recommendation."""
 
     target: RecommendationTarget  # workload or pods that the recommendation is for
 
 
 class RecommendedContainerStatus(ApiStruct, frozen=True, kw_only=True):
-    """What a container should request."""
+    """Recommended requests of a container."""
 
     container_name: str = ""  # name of the container
     resources: ResourceList = {}  # recommended amounts
 
 
 class RecommendedPodStatus(ApiStruct, frozen=True, kw_only=True):
-    """What the containers of a pod should request."""
+    """Recommended requests of the containers of a pod."""
 
     #: recommended amounts by container
     container_statuses: tuple[RecommendedContainerStatus, ...] = ()
@@ -128,7 +128,7 @@ class RecommendationStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Recommendation(CustomResource, frozen=True, kw_only=True):
-    """What pods should request, from what they used."""
+    """Recommended requests of pods, from their usage."""
 
     API_VERSION: ClassVar[str] = "analysis.koordinator.sh/v1alpha1"
     KIND: ClassVar[str] = "Recommendation"

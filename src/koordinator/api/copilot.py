@@ -24,7 +24,7 @@ NO_TIME: Final = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
 
 
 class CopilotResources(msgspec.Struct, frozen=True, kw_only=True):
-    """What a container was given, in Kubernetes' resources; both are the same."""
+    """Resources of a container, in Kubernetes' names; requests and limits are equal."""
 
     limits: ResourceList
     requests: ResourceList
@@ -46,14 +46,14 @@ class CopilotContainer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class CopilotInformation(msgspec.Struct, frozen=True, kw_only=True):
-    """Who answers."""
+    """Identity of a copilot."""
 
     name: str
     version: str
 
 
 class CopilotKillRequest(ApiStruct, frozen=True, kw_only=True):
-    """Which container is to end, or how much is to be released.
+    """Container to end, or amounts to release.
 
     Of ``resources`` batch-cpu is milli-CPU and batch-memory bytes.  The ratios say how busy the
     node is, 0..1; -1: unknown.
@@ -66,6 +66,6 @@ class CopilotKillRequest(ApiStruct, frozen=True, kw_only=True):
 
 
 class CopilotKilled(ApiStruct, frozen=True, kw_only=True):
-    """Which containers were ended."""
+    """Containers that were ended."""
 
     items: tuple[CopilotContainer, ...] = ()

@@ -101,7 +101,7 @@ class PreferredSchedulingTerm(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeAffinity(ApiStruct, frozen=True, kw_only=True):
-    """Which nodes a pod must have and would rather have."""
+    """Required and preferred nodes of a pod."""
 
     #: terms; the node must match one
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
@@ -132,7 +132,7 @@ class WeightedPodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodAffinity(ApiStruct, frozen=True, kw_only=True):
-    """Which pods a pod must and would rather be near to; as anti-affinity, away from."""
+    """Pods that a pod must or should be near to or, as anti-affinity, away from."""
 
     required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] = ()
     preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] = ()

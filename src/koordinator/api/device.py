@@ -26,7 +26,7 @@ class DeviceType(StrEnum):
 
 
 class DeviceTopology(ApiStruct, frozen=True, kw_only=True):
-    """Where a device sits; ids that are unknown are -1."""
+    """Location of a device; unknown ids are -1."""
 
     socket_id: Int32 = field(name="socketID")  # CPU socket of the device
     node_id: Int32 = field(name="nodeID")  # the NUMA node
@@ -81,7 +81,7 @@ class DeviceHolder(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceTypeAllocation(ApiStruct, frozen=True, kw_only=True):
-    """Who holds devices of a type."""
+    """Allocations of the devices of one type."""
 
     type: str = ""  # type of the devices
     entries: tuple[DeviceHolder, ...] = ()  # pods with these devices

@@ -127,7 +127,7 @@ class DeviceConstraint(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceClaimSpec(ApiStruct, frozen=True, kw_only=True):
-    """Which devices are claimed."""
+    """Requested devices, their constraints and their configuration."""
 
     requests: tuple[DeviceClaimRequest, ...] = ()
     constraints: tuple[DeviceConstraint, ...] = ()
@@ -135,7 +135,7 @@ class DeviceClaimSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceClaimSpec(ApiStruct, frozen=True, kw_only=True):
-    """What is claimed."""
+    """Requested devices of a claim."""
 
     devices: DeviceClaimSpec = DeviceClaimSpec()
 
@@ -171,7 +171,7 @@ class DeviceAllocationResult(ApiStruct, frozen=True, kw_only=True):
 
 
 class ClaimAllocation(ApiStruct, frozen=True, kw_only=True):
-    """What a claim got, and on which nodes it can be used; no selector: on all."""
+    """Allocated devices, and the nodes that can use them; without a selector: all nodes."""
 
     devices: DeviceAllocationResult = DeviceAllocationResult()
     node_selector: NodeSelector | None = None
@@ -179,7 +179,7 @@ class ClaimAllocation(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceClaimConsumerReference(ApiStruct, frozen=True, kw_only=True):
-    """Who may use a claim: ``resource`` is pods for a pod."""
+    """User of a claim: ``resource`` is pods for a pod."""
 
     resource: str
     name: str
@@ -188,7 +188,7 @@ class ResourceClaimConsumerReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class AllocatedDeviceStatus(ApiStruct, frozen=True, kw_only=True):
-    """What a driver reports of a device that is allocated."""
+    """State of an allocated device as its driver reports it."""
 
     driver: str
     pool: str
@@ -197,7 +197,7 @@ class AllocatedDeviceStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
-    """What became of a claim."""
+    """Allocation and users of a claim."""
 
     allocation: ClaimAllocation | None = None
     reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
@@ -233,7 +233,7 @@ class ResourceClaimTemplate(KubeObject, frozen=True, kw_only=True):
 
 
 class DeviceClassSpec(ApiStruct, frozen=True, kw_only=True):
-    """Which devices are of the class.
+    """Selectors of the devices of a class.
 
     Pods may request them by ``extended_resource_name`` as well.  Gate DRAExtendedResource.
     """
@@ -287,7 +287,7 @@ class CapacityRequestPolicy(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceCapacity(ApiStruct, frozen=True, kw_only=True):
-    """How much of something a device has."""
+    """Amount of one capacity of a device."""
 
     value: Quantity
     request_policy: CapacityRequestPolicy | None = None
@@ -307,7 +307,7 @@ class CounterSet(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceCounterConsumption(ApiStruct, frozen=True, kw_only=True):
-    """What a device takes of a counter set.  Gate DRAPartitionableDevices."""
+    """Counters of a set that a device consumes.  Gate DRAPartitionableDevices."""
 
     counter_set: str
     counters: dict[str, CounterValue] = {}
@@ -390,7 +390,7 @@ class ResourceSliceSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceSlice(KubeObject, frozen=True, kw_only=True):
-    """What a driver offers."""
+    """Devices that a driver offers."""
 
     API_VERSION: ClassVar[str] = "resource.k8s.io/v1"
     KIND: ClassVar[str] = "ResourceSlice"

@@ -37,7 +37,7 @@ class ElasticQuotaSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class ElasticQuotaStatus(ApiStruct, frozen=True, kw_only=True):
-    """What its pods hold."""
+    """Amounts that the pods of a quota use."""
 
     used: ResourceList = {}  # sum of the requests of the pods of the quota that have a node
     conditions: tuple[StandardCondition, ...] = ()  # ours: whether the object is valid

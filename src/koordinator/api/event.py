@@ -22,7 +22,7 @@ class EventSeries(ApiStruct, frozen=True, kw_only=True):
 
 
 class EventSource(ApiStruct, frozen=True, kw_only=True):
-    """Who reports, in the core API."""
+    """Reporter of an event, in the core API."""
 
     component: str = ""
     host: str = ""

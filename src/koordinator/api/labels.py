@@ -135,14 +135,14 @@ HAMI_CORE: Final = "HAMi-core"  # the GPU isolation provider, in upper or lower 
 
 
 class OperatingMode(StrEnum):
-    """Whether a pod runs, or holds its resources for others as a reservation does."""
+    """Use of a pod: it runs, or holds its resources for others as a reservation does."""
 
     RUNNABLE = "Runnable"
     RESERVATION = "Reservation"
 
 
 class GpuVendor(StrEnum):
-    """Who made the accelerators of a node."""
+    """Vendor of the accelerators of a node."""
 
     NVIDIA = "nvidia"
     HUAWEI = "huawei"
@@ -153,7 +153,7 @@ class GpuVendor(StrEnum):
 
 
 class GpuPartitionPolicy(StrEnum):
-    """Whether GPUs have to be taken by partition."""
+    """Allocation of GPUs by partition, required or preferred."""
 
     HONOR = "Honor"
     PREFER = "Prefer"

@@ -26,7 +26,7 @@ class NodePodPreemptionPolicy(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeSpec(ApiStruct, frozen=True, kw_only=True):
-    """What an operator sets."""
+    """Settings of the operator."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
@@ -65,7 +65,7 @@ class NodeSystemInfo(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeStatus(ApiStruct, frozen=True, kw_only=True):
-    """What the kubelet reports.  Pods share ``allocatable``; ``capacity`` is the whole machine."""
+    """Report of the kubelet.  Pods share ``allocatable``; ``capacity`` is the whole machine."""
 
     capacity: ResourceList = {}
     allocatable: ResourceList = {}

@@ -21,7 +21,7 @@ MemoryCollectPolicy = Literal[
 
 
 class AggregationType(StrEnum):
-    """How samples of a time window become one number."""
+    """Reduction of the samples of a time window to one number."""
 
     AVG = "avg"
     P50 = "p50"
@@ -37,7 +37,7 @@ class AggregatePolicy(ApiStruct, frozen=True, kw_only=True):
 
 
 class MetricCollectPolicy(ApiStruct, frozen=True, kw_only=True):
-    """How koordlet measures; koordlet decides about missing fields."""
+    """Settings of koordlet's measurements; koordlet has its own defaults."""
 
     aggregate_duration_seconds: int | None = None  # time window of the averages
     report_interval_seconds: int | None = None  # time between two reports

@@ -33,7 +33,7 @@ StrategyT = TypeVar("StrategyT", bound=msgspec.Struct)
 
 
 class ResourceThresholdStrategy(ApiStruct, frozen=True, kw_only=True):
-    """When best-effort pods are suppressed and evicted.
+    """Thresholds of suppression and eviction of best-effort pods.
 
     ``cpu_suppress_policy`` is cpuset or cfsQuota, ``cpu_evict_policy`` evictByRealLimit or
     evictByAllocatable.  A threshold starts what its lower or upper counterpart ends.
@@ -111,7 +111,7 @@ class CpuBurstSettings(ApiStruct, frozen=True, kw_only=True):
 
 
 class CpuBurstStrategy(CpuBurstSettings, frozen=True, kw_only=True):
-    """How far pods may go beyond their CPU limit while the node has CPUs to spare."""
+    """CPU burst of pods beyond their limit while the node has idle CPUs."""
 
     #: usage of the shared CPUs from which quotas are lowered, not raised
     share_pool_threshold_percent: ConfiguredPercent | None = None

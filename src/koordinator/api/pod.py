@@ -43,13 +43,13 @@ class ContainerPort(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerRestartRule(ApiStruct, frozen=True, kw_only=True):
-    """What is done when a container exits."""
+    """Action on the exit of a container."""
 
     action: str = ""
 
 
 class VolumeMount(ApiStruct, frozen=True, kw_only=True):
-    """Where a container sees a volume."""
+    """Mount of a volume in a container."""
 
     bind_mount_options: tuple[str, ...] = ()
 
@@ -98,7 +98,7 @@ class SchedulingGroup(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a pod is and where it may run."""
+    """Containers of a pod, and its scheduling constraints."""
 
     containers: tuple[Container, ...]
     init_containers: tuple[Container, ...] = ()
@@ -151,13 +151,13 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerStateWaiting(ApiStruct, frozen=True, kw_only=True):
-    """Why a container does not run yet."""
+    """State of a container that does not run yet, with the reason."""
 
     reason: str = ""
 
 
 class ContainerStateTerminated(ApiStruct, frozen=True, kw_only=True):
-    """How a container ended."""
+    """State of a container that has ended."""
 
     exit_code: Int32 = 0
     reason: str = ""
@@ -192,7 +192,7 @@ class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
-    """Which claim was made for an entry of the pod; no name: none is needed."""
+    """Claim created for an entry of the pod; without a name none is needed."""
 
     name: str
     resource_claim_name: str | None = None

@@ -40,7 +40,7 @@ class PodGroupPhase(StrEnum):
 
 
 class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
-    """How many pods make the group; ``min_resources`` is not looked at."""
+    """Minimum number of pods of a group; ``min_resources`` is ignored."""
 
     min_member: Int32 = 0  # number of members that must be able to start together
     min_resources: ResourceList = {}  # not used by the scheduler
@@ -48,7 +48,7 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodGroupStatus(ApiStruct, frozen=True, kw_only=True):
-    """How far the group is; ``occupied_by`` names the owners of its pods."""
+    """Progress of a group; ``occupied_by`` names the owners of its pods."""
 
     phase: str = ""  # a PodGroupPhase
     occupied_by: str = ""  # owners of the first member
@@ -193,7 +193,7 @@ class PodGroupResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class SchedulingPodGroupStatus(ApiStruct, frozen=True, kw_only=True):
-    """Whether enough pods of the group had places at a time."""
+    """Conditions of a group, such as that enough of its pods were scheduled together."""
 
     conditions: tuple[StandardCondition, ...] = ()
     resource_claim_statuses: tuple[PodGroupResourceClaimStatus, ...] = ()

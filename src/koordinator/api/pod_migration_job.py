@@ -15,7 +15,7 @@ from koordinator.foundation.clock import Duration
 
 
 class PodMigrationJobMode(StrEnum):
-    """Whether a place is reserved before the pod is evicted."""
+    """Order of eviction and replacement: with a reservation first, or directly."""
 
     RESERVATION_FIRST = "ReservationFirst"
     EVICT_DIRECTLY = "EvictDirectly"
@@ -45,7 +45,7 @@ class PodMigrationJobConditionType(StrEnum):
 
 
 class PodMigrationJobReason(StrEnum):
-    """Why a condition or the phase is as it is."""
+    """Reason of a condition or of the phase."""
 
     TIMEOUT = "Timeout"  # the job took longer than spec.ttl
     FAILED_CREATE_RESERVATION = "FailedCreateReservation"  # the API server refused the reservation
@@ -65,14 +65,14 @@ class PodMigrationJobReason(StrEnum):
 
 
 class Preconditions(ApiStruct, frozen=True, kw_only=True):
-    """What the object must still be."""
+    """Identity that the object must have for the deletion."""
 
     uid: str | None = None  # UID that the object must have
     resource_version: str | None = None  # resourceVersion that the object must have
 
 
 class DeleteOptions(ApiStruct, frozen=True, kw_only=True):
-    """How the pod is deleted."""
+    """Options of the deletion of the pod."""
 
     api_version: str = ""  # API version of the options
     kind: str = ""  # kind of the options
@@ -100,7 +100,7 @@ class PodMigrationReservationOptions(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodMigrationJobSpec(ApiStruct, frozen=True, kw_only=True):
-    """What to move and how.  An empty mode is the descheduler's default; no ttl is no end."""
+    """Pod to migrate.  An empty mode is the descheduler's default; no ttl means no expiry."""
 
     pod_ref: ObjectReference  # pod to move
     paused: bool = False  # whether the job waits

@@ -33,7 +33,7 @@ class PodDisruptionBudgetStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodDisruptionBudget(KubeObject, frozen=True, kw_only=True):
-    """How many of some pods may be evicted at a time."""
+    """Limit of the pods of a set that may be evicted at a time."""
 
     API_VERSION: ClassVar[str] = "policy/v1"
     KIND: ClassVar[str] = "PodDisruptionBudget"

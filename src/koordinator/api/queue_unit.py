@@ -28,7 +28,7 @@ from koordinator.api.meta import ApiStruct, Int32, Int64, KubeObject, LabelSelec
 
 
 class UnitPolicy(StrEnum):
-    """Which units of a queue may pass one that does not fit."""
+    """Choice of the units that may pass one that does not fit."""
 
     PRIORITY = "Priority"  # all
     BLOCK = "Block"  # none
@@ -36,7 +36,7 @@ class UnitPolicy(StrEnum):
 
 
 class UnitPhase(StrEnum):
-    """How far a unit is; empty is Enqueued."""
+    """Progress of a unit; empty is Enqueued."""
 
     ENQUEUED = "Enqueued"
     RESERVED = "Reserved"  # its quota counts it; it waits for admission checks
@@ -141,7 +141,7 @@ class QueueUnitSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class UnitPodState(ApiStruct, frozen=True, kw_only=True):
-    """How many pods there are, by what they do."""
+    """Numbers of running and pending pods."""
 
     running: Int32 = 0  # number of running pods
     pending: Int32 = 0  # number of pods that do not run yet
@@ -167,7 +167,7 @@ class UnitAdmission(ApiStruct, frozen=True, kw_only=True):
 
 
 class UnitPodSetUpdate(ApiStruct, frozen=True, kw_only=True):
-    """What a check wants to have added to the pods of a set."""
+    """Metadata and scheduling constraints that a check adds to the pods of a set."""
 
     name: str = ""  # name of the pod set
     labels: dict[str, str] = {}  # labels to add
@@ -191,14 +191,14 @@ class AdmissionCheckState(ApiStruct, frozen=True, kw_only=True):
 
 
 class UnitRequeueState(ApiStruct, frozen=True, kw_only=True):
-    """How often a unit did not run in time, and when it may be tried again."""
+    """Number of attempts that timed out, and the time of the next one."""
 
     count: Int32 = 0  # number of backoffs
     requeue_at: dt.datetime | None = None  # when the unit is tried again
 
 
 class QueueUnitStatus(ApiStruct, frozen=True, kw_only=True):
-    """How far a unit is."""
+    """Phase, admission and pods of a unit."""
 
     phase: str = ""  # phase of the unit: a UnitPhase
     attempts: int = 0  # number of admissions
@@ -236,7 +236,7 @@ class QueueUnit(CustomResource, frozen=True, kw_only=True):
 
 
 class UntypedJob(KubeObject, frozen=True, kw_only=True):
-    """What all of them have."""
+    """Fields that jobs of all kinds share."""
 
     API_VERSION: ClassVar[str] = ""
     KIND: ClassVar[str] = ""

@@ -41,7 +41,7 @@ class ReservationConditionType(StrEnum):
 
 
 class ReservationReason(StrEnum):
-    """Why a condition of a reservation is as it is."""
+    """Reason of a condition of a reservation."""
 
     SCHEDULED = "Scheduled"  # a node was chosen
     UNSCHEDULABLE = "Unschedulable"  # no node has room
@@ -71,7 +71,7 @@ class ReservationOwner(ApiStruct, frozen=True, kw_only=True):
 
 
 class PreAllocationPolicy(ApiStruct, frozen=True, kw_only=True):
-    """Whose resources may be reserved before they are free; Cluster is any pod marked for it."""
+    """Pods whose resources may be reserved in advance; Cluster: any pod marked for it."""
 
     #: candidates: pods that match the owners, or in Cluster mode pods with a label
     mode: Literal["Default", "Cluster"] = "Default"
@@ -79,7 +79,7 @@ class PreAllocationPolicy(ApiStruct, frozen=True, kw_only=True):
 
 
 class ReservationSpec(ApiStruct, frozen=True, kw_only=True):
-    """What is kept, and for whom.
+    """Resources to reserve, and their owners.
 
     Without ``allocate_policy`` it is Aligned, and shares no node with reservations of the other
     policies.  A ``ttl`` of 0 means no expiry, even if ``expires`` is set; else the earlier of both
@@ -101,7 +101,7 @@ class ReservationSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class ReservationStatus(ApiStruct, frozen=True, kw_only=True):
-    """Where resources are kept, and how much of them is used."""
+    """Node of a reservation, and its reserved and used amounts."""
 
     phase: str = ReservationPhase.PENDING.value  # a ReservationPhase
     conditions: tuple[Condition, ...] = ()  # conditions of the reservation

@@ -111,7 +111,7 @@ class BlockIoQos(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResctrlQos(ApiStruct, frozen=True, kw_only=True):
-    """Which part of the last-level cache, and how much memory bandwidth."""
+    """Part of the last-level cache, and share of the memory bandwidth."""
 
     enable: bool | None = None  # whether the settings apply
     cat_range_start_percent: Percent | None = None  # where the part of the L3 cache starts
@@ -156,7 +156,7 @@ class ResourceQosPolicies(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceQosStrategy(ApiStruct, frozen=True, kw_only=True):
-    """What every QoS class gets."""
+    """Settings of each QoS class."""
 
     policies: ResourceQosPolicies | None = None  # mechanisms that apply the settings
     lsr_class: ResourceQos | None = None  # settings of pods of class LSR and LSE

@@ -38,7 +38,7 @@ class NodeFailedDetail(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeLevelExplanation(ApiStruct, frozen=True, kw_only=True):
-    """What came out for the nodes of a domain."""
+    """Results for the nodes of a domain."""
 
     schedulable: bool = False  # whether all pods fit
     failed_message: str = ""  # reason that they do not
@@ -63,7 +63,7 @@ class NodePossibleVictims(ApiStruct, frozen=True, kw_only=True):
 
 
 class DomainExplanation(ApiStruct, frozen=True, kw_only=True):
-    """What came out in one domain of the topology."""
+    """Result in one domain of the topology."""
 
     topology_domain: str = ""  # name of the domain
     schedulable: bool = False  # whether it fits the domain now

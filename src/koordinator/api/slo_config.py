@@ -32,7 +32,7 @@ RESOURCE_AMPLIFICATION: Final = "resource-amplification-config"
 
 
 class NodeColocation(ColocationStrategy, frozen=True, kw_only=True):
-    """What is different on the nodes that the selector picks; None picks none, an empty one all."""
+    """Overrides for the selected nodes; a selector of None selects none, an empty one all."""
 
     name: str = ""  # name of the entry
     #: labels of the nodes; unset selects none, an empty one all
@@ -46,49 +46,49 @@ class ColocationConfig(ColocationStrategy, frozen=True, kw_only=True):
 
 
 class NodeThreshold(ResourceThresholdStrategy, frozen=True, kw_only=True):
-    """What is different on the nodes that the selector picks."""
+    """Overrides for the selected nodes."""
 
     name: str = ""  # name of the entry
     node_selector: LabelSelector | None = None  # labels of the nodes
 
 
 class ThresholdConfig(ApiStruct, frozen=True, kw_only=True):
-    """When best-effort pods are suppressed and evicted."""
+    """Thresholds of suppression and eviction of best-effort pods."""
 
     cluster_strategy: ResourceThresholdStrategy | None = None  # settings of all nodes
     node_strategies: tuple[NodeThreshold, ...] = ()  # differences on selected nodes
 
 
 class NodeResourceQos(ResourceQosStrategy, frozen=True, kw_only=True):
-    """What is different on the nodes that the selector picks."""
+    """Overrides for the selected nodes."""
 
     name: str = ""  # name of the entry
     node_selector: LabelSelector | None = None  # labels of the nodes
 
 
 class ResourceQosConfig(ApiStruct, frozen=True, kw_only=True):
-    """How the kernel treats the QoS classes."""
+    """Kernel settings of the QoS classes."""
 
     cluster_strategy: ResourceQosStrategy | None = None  # settings of all nodes
     node_strategies: tuple[NodeResourceQos, ...] = ()  # differences on selected nodes
 
 
 class NodeCpuBurst(CpuBurstStrategy, frozen=True, kw_only=True):
-    """What is different on the nodes that the selector picks."""
+    """Overrides for the selected nodes."""
 
     name: str = ""  # name of the entry
     node_selector: LabelSelector | None = None  # labels of the nodes
 
 
 class CpuBurstConfig(ApiStruct, frozen=True, kw_only=True):
-    """How far pods may go beyond their CPU limit."""
+    """CPU burst of pods beyond their limit."""
 
     cluster_strategy: CpuBurstStrategy | None = None  # settings of all nodes
     node_strategies: tuple[NodeCpuBurst, ...] = ()  # differences on selected nodes
 
 
 class NodeSystem(SystemStrategy, frozen=True, kw_only=True):
-    """What is different on the nodes that the selector picks."""
+    """Overrides for the selected nodes."""
 
     name: str = ""  # name of the entry
     node_selector: LabelSelector | None = None  # labels of the nodes
@@ -118,7 +118,7 @@ class HostApplicationConfig(ApiStruct, frozen=True, kw_only=True):
 
 
 class ModelRatio(ApiStruct, frozen=True, kw_only=True):
-    """What a CPU of a model is worth, by whether hyper-threading and turbo are on."""
+    """Performance ratios of a CPU model, by whether hyper-threading and turbo are on."""
 
     base_ratio: float | None = None  # ratio without hyper-threading and turbo
     hyper_thread_enabled_ratio: float | None = None  # ratio with hyper-threading
@@ -127,7 +127,7 @@ class ModelRatio(ApiStruct, frozen=True, kw_only=True):
 
 
 class CpuNormalizationStrategy(ApiStruct, frozen=True, kw_only=True):
-    """What CPUs are worth, by the name of their model."""
+    """Performance ratios of CPUs, by the name of their model."""
 
     enable: bool | None = None  # whether CPUs are normalized
     default_ratio: float | None = None  # ratio of models that are not listed
@@ -135,7 +135,7 @@ class CpuNormalizationStrategy(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeCpuNormalization(CpuNormalizationStrategy, frozen=True, kw_only=True):
-    """What is different on the nodes that the selector picks."""
+    """Overrides for the selected nodes."""
 
     name: str = ""  # name of the entry
     node_selector: LabelSelector | None = None  # labels of the nodes
@@ -148,14 +148,14 @@ class CpuNormalizationConfig(CpuNormalizationStrategy, frozen=True, kw_only=True
 
 
 class ResourceAmplificationStrategy(ApiStruct, frozen=True, kw_only=True):
-    """How many times more of a resource nodes show than they have."""
+    """Factors by which nodes publish more of a resource than they have."""
 
     enable: bool | None = None  # whether resources are amplified
     resource_amplification_ratio: dict[str, float] = {}  # ratio by resource
 
 
 class NodeResourceAmplification(ResourceAmplificationStrategy, frozen=True, kw_only=True):
-    """What is different on the nodes that the selector picks."""
+    """Overrides for the selected nodes."""
 
     name: str = ""  # name of the entry
     node_selector: LabelSelector | None = None  # labels of the nodes

@@ -95,7 +95,7 @@ class HostPath(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeClaimSpec(ApiStruct, frozen=True, kw_only=True):
-    """What is claimed.  A class name of None means the default class, an empty one no class."""
+    """Claimed storage.  Class name None is the default class, an empty one no class."""
 
     access_modes: tuple[str, ...] = ()
     selector: LabelSelector | None = None
@@ -185,7 +185,7 @@ class VolumeNodeAffinity(ApiStruct, frozen=True, kw_only=True):
 
 
 class PersistentVolumeSpec(ApiStruct, frozen=True, kw_only=True):
-    """What storage is, and the claim it is bound to."""
+    """Source and size of storage, and the claim that it is bound to."""
 
     capacity: ResourceList = {}
     access_modes: tuple[str, ...] = ()
@@ -243,7 +243,7 @@ class TopologySelectorTerm(ApiStruct, frozen=True, kw_only=True):
 
 
 class StorageClass(KubeObject, frozen=True, kw_only=True):
-    """How volumes are made.  ``volume_binding_mode`` is Immediate or WaitForFirstConsumer."""
+    """Provisioning of volumes.  ``volume_binding_mode`` is Immediate or WaitForFirstConsumer."""
 
     API_VERSION: ClassVar[str] = "storage.k8s.io/v1"
     KIND: ClassVar[str] = "StorageClass"
@@ -259,7 +259,7 @@ class StorageClass(KubeObject, frozen=True, kw_only=True):
 
 
 class VolumeNodeResources(ApiStruct, frozen=True, kw_only=True):
-    """How many volumes of a driver a node can attach; None is without limit."""
+    """Number of volumes of a driver that a node can attach; None: unlimited."""
 
     count: int | None = None
 
@@ -291,7 +291,7 @@ class CsiNode(KubeObject, frozen=True, kw_only=True):
 
 
 class CsiDriverSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a driver can do.  ``storage_capacity`` asks to check CSIStorageCapacity objects."""
+    """Capabilities of a driver; ``storage_capacity``: CSIStorageCapacity objects are checked."""
 
     attach_required: bool | None = None
     storage_capacity: bool | None = None
@@ -310,7 +310,7 @@ class CsiDriver(KubeObject, frozen=True, kw_only=True):
 
 
 class CsiStorageCapacity(KubeObject, frozen=True, kw_only=True):
-    """How much a driver can still provide on the nodes that the topology selects."""
+    """Remaining capacity of a driver on the nodes that the topology selects."""
 
     API_VERSION: ClassVar[str] = "storage.k8s.io/v1"
     KIND: ClassVar[str] = "CSIStorageCapacity"
@@ -323,13 +323,13 @@ class CsiStorageCapacity(KubeObject, frozen=True, kw_only=True):
 
 
 class VolumeAttachmentSource(ApiStruct, frozen=True, kw_only=True):
-    """What is attached."""
+    """Volume that is attached."""
 
     persistent_volume_name: str | None = None
 
 
 class VolumeAttachmentSpec(ApiStruct, frozen=True, kw_only=True):
-    """What is attached, by which driver, to which node."""
+    """Volume, driver and node of an attachment."""
 
     attacher: str
     node_name: str
@@ -337,7 +337,7 @@ class VolumeAttachmentSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class VolumeAttachmentStatus(ApiStruct, frozen=True, kw_only=True):
-    """Whether it is attached by now."""
+    """State of an attachment."""
 
     attached: bool = False
 

@@ -26,7 +26,7 @@ class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
-    """How many copies there are."""
+    """Number of replicas."""
 
     replicas: int = 0
     ready_replicas: int = 0
@@ -46,7 +46,7 @@ class JobSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class JobStatus(ApiStruct, frozen=True, kw_only=True):
-    """How many pods there are and were; ``start_time`` is None while it is suspended."""
+    """Numbers of pods by state; ``start_time`` is None while the job is suspended."""
 
     active: Int32 = 0
     ready: Int32 | None = None
@@ -143,7 +143,7 @@ class StatefulSetOrdinals(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodControllerSpec(ApiStruct, frozen=True, kw_only=True):
-    """How many pods a workload of any kind makes, and of what.
+    """Number and template of the pods that a workload of any kind creates.
 
     Apart from the kinds above, because a scheduler that follows ten thousands of ReplicaSets needs
     none of their templates.
@@ -165,7 +165,7 @@ class PodControllerSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodControllerStatus(ApiStruct, frozen=True, kw_only=True):
-    """How far a Job is; indexes as in ``1,3-5``."""
+    """Progress of a Job; indexes as in ``1,3-5``."""
 
     succeeded: Int32 = 0
     completed_indexes: str = ""

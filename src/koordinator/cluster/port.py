@@ -45,7 +45,7 @@ class Listing(Generic[KindT]):
 
 
 class EventType(StrEnum):
-    """What happened; the words of the Kubernetes watch protocol."""
+    """Type of an event, in the words of the Kubernetes watch protocol."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -136,7 +136,7 @@ class Binds(Protocol):
 
 
 class Watch(Protocol):
-    """What exists of some kinds, and how it changes.
+    """Objects of some kinds, and their changes.
 
     First comes an ADDED event for every existing object, kind after kind as they were named, and a
     BOOKMARK after the last of them.  From then on changes of one object come in the order in which

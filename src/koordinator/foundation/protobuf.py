@@ -55,7 +55,7 @@ class _Message:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """How one field is written and read; ``repeated`` and ``mapping`` collect many values."""
+    """Encoding of one field; ``repeated`` and ``mapping`` collect many values."""
 
     name: str
     number: int

@@ -72,7 +72,7 @@ def _escaped(key: str) -> str:
 
 
 class Review(msgspec.Struct, frozen=True, rename="camel"):
-    """What the API server asks about.  Objects are not to be changed."""
+    """Request of the API server for a review.  Its objects must not be changed."""
 
     uid: str
     operation: str = ""
@@ -107,7 +107,7 @@ _DECODER = decoder_of(_Envelope)
 
 
 class ReviewMetrics:
-    """How long reviews take, by hook, kind of object, operation and outcome."""
+    """Durations of reviews, by hook, kind of object, operation and outcome."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._milliseconds = Histogram(

@@ -44,7 +44,7 @@ ValueT = TypeVar("ValueT")
 
 
 class Reviewer(Protocol):
-    """What is needed of a ``cluster.port.Cluster``."""
+    """Part of a ``cluster.port.Cluster`` that reviews need."""
 
     def create(self, obj: KindT) -> KindT: ...
 

@@ -53,7 +53,7 @@ _CONTENT_LENGTH = b"content-length"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """What one client, and all together, may take of a server."""
+    """Limits of the connections of one client, and of all together."""
 
     connections: int = 64  # asyncio keeps 256 KiB for each that speaks TLS
     #: For the handshake and the head of a request, as nothing of it is worth anything before.
@@ -75,7 +75,7 @@ class ConnectionLimits:
 
 
 class Phase(IntEnum):
-    """What a connection is doing; the lower, the less is lost when it is ended."""
+    """Phase of a connection; the lower, the less is lost when it is closed."""
 
     IDLE = 0
     HEAD = 1  # or the handshake before it

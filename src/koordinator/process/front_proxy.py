@@ -37,7 +37,7 @@ _LONGEST_PATH: Final = 3  # resource, name, subresource
 
 @dataclass(frozen=True, slots=True)
 class FrontProxy:
-    """How the API server is known; without ``names`` by any certificate of ``ca``."""
+    """Identity of the API server; without ``names`` any certificate of ``ca`` is accepted."""
 
     ca: bytes
     names: frozenset[str] = frozenset()

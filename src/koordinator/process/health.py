@@ -54,7 +54,7 @@ def leader_election_check(lease: str, overdue_s: Callable[[], float]) -> Check:
 
 
 class Indicators:
-    """How often checks passed and failed, for /metrics/slis."""
+    """Counters of passed and failed checks, for /metrics/slis."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -170,7 +170,7 @@ def _explanations(handle: SchedulerHandle) -> list[Feature]:
 
 
 class _Measured:
-    """What features measure; nothing without ``metrics``."""
+    """Metrics of the features; None without ``metrics``."""
 
     def __init__(self, metrics: "SchedulerMetrics | None", gates: FeatureGates) -> None:
         self.gangs: GangMetrics | None = None

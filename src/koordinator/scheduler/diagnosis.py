@@ -39,7 +39,7 @@ NODE_COUNT = "NodeCount"  # in place of a plugin in a cluster without nodes
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why a pod found no node.  ``rejected`` has a row number for every node that exists."""
+    """Causes why a pod found no node; ``rejected`` has the row of every existing node."""
 
     node_count: int
     refused_by: str  # plugin that refused the pod as a whole; empty: none did

@@ -43,7 +43,7 @@ _READ_WHEN_PLACED = (
 
 @dataclass(frozen=True, slots=True)
 class ObjectWarning:
-    """What of an object can't be meant and is left out; the rest of it counts."""
+    """Invalid part of an object, which is ignored; the rest of the object counts."""
 
     about: KubeObject
     problem: str  # names the object

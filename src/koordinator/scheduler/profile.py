@@ -281,7 +281,7 @@ def _taint_rules(level: KubeVersion) -> type[DeviceTaintRule]:
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """What a configuration came to."""
+    """Profiles and watched kinds of a configuration."""
 
     profiles: tuple[Profile, ...]
     #: selectors of ``WATCHED`` kinds whose plugins read some objects only

@@ -89,7 +89,7 @@ _OF_HOST_NETWORK = ("node.kubernetes.io/network-unavailable", "NoSchedule")
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """Who a pod belongs to, and the labels that it gets from there."""
+    """Owner of a pod, and the labels that its pods inherit."""
 
     kind: type[KubeObject] | OperatorWorkload
     meta: ObjectMeta

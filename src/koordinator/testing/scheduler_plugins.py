@@ -383,7 +383,7 @@ def check_skipping_depends_on_the_pod(case: PluginCase) -> None:
 
 
 def check_skipped_prefilter_rejects_nothing(case: PluginCase) -> None:
-    """Where ``prefilters`` is False, ``prefilter`` does not reject the pod."""
+    """Check that ``prefilter`` rejects no pod for which the hint ``prefilters`` is False."""
     state, plugin, classes = case.shared
     active = ActivePlugin.of("", plugin)
     for pod in classes if hasattr(plugin, "prefilter") else ():
@@ -418,7 +418,7 @@ def check_ignored_pods_are_unaffected(case: PluginCase) -> None:
 
 
 def check_skipped_score_is_constant(case: PluginCase) -> None:
-    """Where the hint ``scores`` or ``concerns`` is False, all nodes have equal scores."""
+    """Check that all nodes have equal scores where the hint ``scores`` or ``concerns`` is False."""
     state, plugin, classes = case.shared
     hints = ActivePlugin.of("", plugin).hints
     for pod in classes if case.scores else ():

@@ -79,7 +79,7 @@ def test_a_new_reason_takes_the_place_of_the_old_one(user: User) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What keeps the pod ``waiting`` from the node n0, and what helps."""
+    """Cause that keeps the pod ``waiting`` from the node n0, and its remedy."""
 
     cluster: tuple[Manifest, ...]
     waiting: Manifest

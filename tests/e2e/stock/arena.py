@@ -35,7 +35,7 @@ _PATIENCE_S = 5.0  # until a pod has taken the place that preemption made
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What became of a pod, as its users see it."""
+    """Outcome for a pod, as its users see it."""
 
     node: str  # that it has, or that is kept for it; empty: none
     is_bound: bool

@@ -40,7 +40,7 @@ SCORE_FAILS = "is smaller than number of claims"
 
 @dataclass(frozen=True, slots=True)
 class DeviceDecision:
-    """What became of a pod; no node: why."""
+    """Outcome for a pod: its node, or the message without one."""
 
     node: str
     message: str = ""
@@ -49,7 +49,7 @@ class DeviceDecision:
 
 @dataclass(frozen=True, slots=True)
 class DecidedHere:
-    """What became of a pod here."""
+    """Outcome for a pod in this scheduler."""
 
     bound: Bound | None
     refused: Unschedulable | None  # also before it was bound

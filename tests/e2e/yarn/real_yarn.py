@@ -100,7 +100,7 @@ def _fetch(folder: Path, version: str) -> None:
 
 @dataclass(frozen=True)
 class ResourceManagers:
-    """How many there are, and whether their pages speak TLS."""
+    """Number of ResourceManagers, and the certificates of their pages."""
 
     replicas: int = 1
     keystore: Path | None = None

@@ -64,7 +64,7 @@ def node_manager(name: str, node_id: str, on: str) -> Any:
 
 
 class Installed(KoordProcess):
-    """What a pod of the chart runs, beside the cluster."""
+    """Process of a pod of the chart, run beside the cluster."""
 
     def __init__(
         self, controlplane: ControlPlane, pod: Any, changes: Sequence[str], kubeconfig: Path | None

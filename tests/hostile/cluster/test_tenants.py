@@ -46,7 +46,7 @@ def pod(name: str, **marks: dict[str, str]) -> dict[str, Any]:
 
 
 class Tenant:
-    """Who may create and change pods and quotas in the namespace evil, and nothing else."""
+    """User who may create and change pods and quotas in the namespace evil, and nothing else."""
 
     def __init__(self, controlplane: ControlPlane, kubeconfig: Path) -> None:
         self._controlplane, self._kubeconfig = controlplane, kubeconfig

@@ -29,7 +29,7 @@ ROUNDING_S = 1e-6  # a true time is computed from a process's own so exactly, or
 
 
 class OwnClock:
-    """What a process believes the time to be: some other time, at some other speed."""
+    """Clock of a process, with an offset and a rate of its own."""
 
     def __init__(self, true: VirtualClock, offset_s: float, rate: float) -> None:
         self._true, self._offset_s, self._rate = true, offset_s, rate

@@ -44,7 +44,7 @@ _WIRE_PARTITIONS = AnnotationCodec(GPU_PARTITIONS, dict[int, Any])
 
 
 class JointAllocateScope(StrEnum):
-    """Which devices of several types go together."""
+    """Scope within which devices of several types are allocated together."""
 
     SAME_PCIE = "SamePCIe"
 
@@ -66,14 +66,14 @@ class DeviceTopologyScope(StrEnum):
 
 
 class DeviceExclusivePolicy(StrEnum):
-    """What a pod shares with no other pod."""
+    """Device that a pod shares with no other pod."""
 
     DEVICE_LEVEL = "DeviceLevel"
     PCIE_LEVEL = "PCIeLevel"
 
 
 class GpuPartitionAllocatePolicy(StrEnum):
-    """Whether partitions with a lower score are accepted."""
+    """Acceptance of partitions with a lower score."""
 
     RESTRICTED = "Restricted"
     BEST_EFFORT = "BestEffort"
@@ -123,14 +123,14 @@ class AllocatedVirtualFunction(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceAllocationExtension(ApiStruct, frozen=True, kw_only=True):
-    """What goes beyond amounts of a device."""
+    """Parts of an allocated device besides amounts."""
 
     vfs: tuple[AllocatedVirtualFunction, ...] = ()  # virtual functions of the device
     gpu_shared_resource_template: str = ""  # template of the part of an accelerator
 
 
 class DeviceAllocation(ApiStruct, frozen=True, kw_only=True):
-    """What a pod got of one device."""
+    """Amounts of one device that are allocated to a pod."""
 
     minor: int  # minor number of the device
     resources: ResourceList = {}  # allocated amounts by resource
@@ -139,7 +139,7 @@ class DeviceAllocation(ApiStruct, frozen=True, kw_only=True):
 
 
 class MetaXAllocation(ApiStruct, frozen=True, kw_only=True):
-    """What a pod got of one card of MetaX; memory in MiB."""
+    """Amounts of one MetaX card that are allocated to a pod; memory in MiB."""
 
     uuid: str  # UUID of the card
     compute: int  # percent of its computing power

@@ -56,14 +56,14 @@ GROUPS = AnnotationCodec("gang.scheduling.koordinator.sh/groups", tuple[str, ...
 
 
 class GangMode(StrEnum):
-    """Whether one member that can't be scheduled makes the others give up their places."""
+    """Effect of an unschedulable member: the others give up their places (Strict) or keep them."""
 
     STRICT = "Strict"
     NON_STRICT = "NonStrict"
 
 
 class GangMatchPolicy(StrEnum):
-    """Which members count: those that wait, those that run too, or none once there were enough."""
+    """Members that count: waiting, waiting and running, or none once there were enough."""
 
     ONLY_WAITING = "only-waiting"
     WAITING_AND_RUNNING = "waiting-and-running"
@@ -71,7 +71,7 @@ class GangMatchPolicy(StrEnum):
 
 
 class GatherStrategy(StrEnum):
-    """Whether a gang has to stay in one domain; what is unknown counts as PreferGather."""
+    """Placement of a gang in one domain, required or preferred; unknown: PreferGather."""
 
     MUST_GATHER = "MustGather"
     PREFER_GATHER = "PreferGather"
@@ -87,7 +87,7 @@ class GatherRule(ApiStruct, frozen=True, kw_only=True):
 
 
 class NetworkTopologySpec(ApiStruct, frozen=True, kw_only=True):
-    """How near its members have to be to each other."""
+    """Rules for the distance between the members of a gang."""
 
     gather_strategy: tuple[GatherRule, ...] = ()  # rules by layer of the topology
 

@@ -48,7 +48,7 @@ RAW_ALLOCATABLE = AnnotationCodec("node.koordinator.sh/raw-allocatable", Resourc
 
 
 class ColocationStrategy(ApiStruct, frozen=True, kw_only=True):
-    """How much of what is idle goes to batch and mid pods.  None leaves it to the configuration."""
+    """Share of idle resources for batch and mid pods; None leaves it to the configuration."""
 
     enable: bool | None = None  # whether the node offers batch and mid resources
     #: time window of the averages in a NodeMetric
@@ -104,7 +104,7 @@ class OriginExtendedAllocatable(ApiStruct, frozen=True, kw_only=True):
 
 
 class ThirdPartyAllocation(ApiStruct, frozen=True, kw_only=True):
-    """What another system, such as YARN, holds on the node."""
+    """Resources of a node that another system, such as YARN, has allocated."""
 
     name: str  # name of the system, such as hadoop-yarn
     priority: str  # a PriorityBand

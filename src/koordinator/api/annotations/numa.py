@@ -18,7 +18,7 @@ DISTRIBUTE_CPUS_ACROSS_NUMA: Final = "distribute-cpus-across-numa"
 
 
 class CpuBindPolicy(StrEnum):
-    """Which CPUs a pod with CPUs of its own gets; only the middle two bind."""
+    """Choice of CPUs for pods with bound CPUs; only the middle two policies bind."""
 
     DEFAULT = "Default"
     FULL_PCPUS = "FullPCPUs"
@@ -27,7 +27,7 @@ class CpuBindPolicy(StrEnum):
 
 
 class CpuExclusivePolicy(StrEnum):
-    """What a pod would rather not share with pods of the same policy."""
+    """Unit that a pod prefers not to share with pods of the same policy."""
 
     NONE = "None"
     PCPU_LEVEL = "PCPULevel"
@@ -43,7 +43,7 @@ class NodeCpuBindPolicy(StrEnum):
 
 
 class NumaAllocateStrategy(StrEnum):
-    """Which NUMA node is filled first; DistributeEvenly is read as LeastAllocated."""
+    """Order in which NUMA nodes are filled; DistributeEvenly is read as LeastAllocated."""
 
     MOST_ALLOCATED = "MostAllocated"
     LEAST_ALLOCATED = "LeastAllocated"
@@ -51,7 +51,7 @@ class NumaAllocateStrategy(StrEnum):
 
 
 class NumaTopologyPolicy(StrEnum):
-    """How strictly the resources of a pod come from the same NUMA nodes."""
+    """Strictness with which all resources of a pod come from the same NUMA nodes."""
 
     NONE = ""
     BEST_EFFORT = "BestEffort"
@@ -60,21 +60,21 @@ class NumaTopologyPolicy(StrEnum):
 
 
 class NumaTopologyExclusive(StrEnum):
-    """Whether pods on one NUMA node and pods across several stay apart."""
+    """Separation of pods on one NUMA node from pods across several."""
 
     PREFERRED = "Preferred"
     REQUIRED = "Required"
 
 
 class NodeReservationApplyPolicy(StrEnum):
-    """Whether a reservation lessens what is allocatable, or only takes CPUs out of binding."""
+    """Effect of a reservation: less allocatable amounts, or only CPUs excluded from binding."""
 
     DEFAULT = "Default"
     RESERVED_CPUS_ONLY = "ReservedCPUsOnly"
 
 
 class NumaTopologySpec(ApiStruct, frozen=True, kw_only=True):
-    """What a pod wants of its NUMA nodes."""
+    """Requirements of a pod on its NUMA nodes."""
 
     numa_topology_policy: str = ""  # a NumaTopologyPolicy
     #: whether the pod stays off NUMA nodes of pods that span several, and the reverse
@@ -93,21 +93,21 @@ class CpuBindSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class NumaNodeResource(ApiStruct, frozen=True, kw_only=True):
-    """What a pod got of one NUMA node."""
+    """Resources of one NUMA node that are allocated to a pod."""
 
     node: int  # id of the NUMA node
     resources: ResourceList = {}  # allocated amounts by resource
 
 
 class CpuAllocation(ApiStruct, frozen=True, kw_only=True):
-    """What a pod got; ``cpuset`` is a list such as 0-3,8."""
+    """Allocated CPUs and NUMA resources; ``cpuset`` is a list such as 0-3,8."""
 
     cpuset: str = ""  # CPUs of the pod, such as 0-3,8
     numa_node_resources: tuple[NumaNodeResource, ...] = ()  # allocated amounts by NUMA node
 
 
 class CpuInfo(ApiStruct, frozen=True, kw_only=True):
-    """Where a logical CPU sits; core ids count per socket."""
+    """Location of a logical CPU; core ids count per socket."""
 
     id: int  # id of the logical CPU
     core: int  # id of the core within the socket
@@ -148,7 +148,7 @@ class KubeletCpuManagerPolicy(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeReservation(ApiStruct, frozen=True, kw_only=True):
-    """What pods don't get of a node; a list of CPUs goes before an amount of them."""
+    """Resources of a node kept from pods; a list of CPUs takes precedence over an amount."""
 
     resources: ResourceList = {}  # reserved amounts by resource
     #: reserved CPUs, such as 0-3; they go before an amount of CPU

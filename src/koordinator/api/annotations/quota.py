@@ -77,7 +77,7 @@ REPORTED: Final = frozenset(
 
 
 class QueuePolicy(StrEnum):
-    """Which of the jobs that wait in a quota may be tried."""
+    """Choice of the waiting jobs of a quota that may be tried."""
 
     NONE = "none"  # all: there is no queue
     STRICT = "strict"  # the first
@@ -86,7 +86,7 @@ class QueuePolicy(StrEnum):
 
 
 class QueueOrder(StrEnum):
-    """Who is first among jobs of equal priority."""
+    """Order of jobs of equal priority."""
 
     FIFO = "fifo"  # who came first
     FAIR_SHARE = "fair-share"  # whose namespace uses the smallest part of the quota

@@ -44,7 +44,7 @@ class ReservationAffinitySelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class ReservationAffinity(ApiStruct, frozen=True, kw_only=True):
-    """Which reservation a pod must use; with a name, nothing else is looked at."""
+    """Selector of the reservation that a pod must use; a name overrides all other fields."""
 
     name: str = ""  # name of the only reservation that the pod may use
     #: terms that the reservation must match

@@ -48,7 +48,7 @@ class WeightedResource(ConfigStruct, frozen=True, kw_only=True):
 
 
 class NodeScoringStrategy(ConfigStruct, frozen=True, kw_only=True):
-    """How full a node, or a part of it, should be."""
+    """Preferred utilization of nodes or NUMA nodes."""
 
     #: LeastAllocated prefers free nodes, MostAllocated full ones
     type: Literal["LeastAllocated", "MostAllocated"]
@@ -130,7 +130,7 @@ class LoadAwareSchedulingArgs(PluginArgs, frozen=True, kw_only=True):
 
 
 class NodeNUMAResourceArgs(PluginArgs, frozen=True, kw_only=True):
-    """Which CPUs bound pods get, and how full nodes and NUMA nodes should be."""
+    """CPU binding, and the preferred utilization of nodes and NUMA nodes."""
 
     #: bind policy of LSR and LSE pods that name none
     default_cpu_bind_policy: Literal["", "FullPCPUs", "SpreadByPCPUs"] = field(
@@ -218,7 +218,7 @@ class CoschedulingArgs(PluginArgs, frozen=True, kw_only=True):
 
 
 class GPUSharedResourceTemplatesConfig(ConfigStruct, frozen=True, kw_only=True):
-    """Where the templates of virtual devices are, and which requests they apply to."""
+    """Location of the templates of virtual devices, and the requests that they apply to."""
 
     config_map_namespace: str = ""  # namespace of the ConfigMap
     config_map_name: str = ""  # name of the ConfigMap
@@ -233,7 +233,7 @@ class GPUShareUnsupportedModel(ConfigStruct, frozen=True, kw_only=True):
 
 
 class DeviceShareArgs(PluginArgs, frozen=True, kw_only=True):
-    """How full devices should be; templates given here replace the default ones as a whole."""
+    """Preferred utilization of devices; given templates replace all default ones."""
 
     allocator: str = ""  # has no effect any more
     #: score of devices and nodes
@@ -332,7 +332,7 @@ class ResourcesType(ConfigStruct, frozen=True, kw_only=True):
 
 
 class NodeResourcesFitPlusArgs(PluginArgs, frozen=True, kw_only=True):
-    """How full nodes should be of each resource."""
+    """Preferred utilization of nodes, by resource."""
 
     resources: dict[str, ResourcesType] = field(default_factory=dict)  # type and weight by resource
 
@@ -344,7 +344,7 @@ class ScarceResourceAvoidanceArgs(PluginArgs, frozen=True, kw_only=True):
 
 
 class SchedulingHintArgs(PluginArgs, frozen=True, kw_only=True):
-    """How many of the preferred nodes of a hint are tried."""
+    """Limit of the preferred nodes of a hint that are tried."""
 
     max_hint_nodes: PositiveCount = 100  # number of preferred nodes of a hint that are tried
 

@@ -62,7 +62,7 @@ class RequestedToCapacityRatioParam(ConfigStruct, frozen=True, kw_only=True):
 
 
 class ScoringStrategy(ConfigStruct, frozen=True, kw_only=True):
-    """How full a node should be."""
+    """Preferred utilization of nodes."""
 
     #: LeastAllocated prefers free nodes, MostAllocated full ones
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
@@ -75,7 +75,7 @@ class ScoringStrategy(ConfigStruct, frozen=True, kw_only=True):
 
 
 class NodeResourcesFitArgs(PluginArgs, frozen=True, kw_only=True):
-    """What is ignored is ignored by the filter only, not by the score."""
+    """Resources that the filter (but not the score) ignores, and the preferred utilization."""
 
     ignored_resources: tuple[str, ...] = ()  # extended resources that are not checked
     ignored_resource_groups: tuple[str, ...] = ()  # example.com means example.com/*
@@ -152,7 +152,7 @@ class InterPodAffinityArgs(PluginArgs, frozen=True, kw_only=True):
 
 
 class PodTopologySpreadArgs(PluginArgs, frozen=True, kw_only=True):
-    """What pods without constraints of their own get; their selector is that of their workload.
+    """Constraints of pods that have none; the selector comes from the pod's workload.
 
     System means hosts (maxSkew 3) and zones (maxSkew 5), ScheduleAnyway.
     """
@@ -203,7 +203,7 @@ class VolumeBindingArgs(PluginArgs, frozen=True, kw_only=True):
 
 
 class DefaultPreemptionArgs(PluginArgs, frozen=True, kw_only=True):
-    """On how many nodes preemption is tried: the larger of the two."""
+    """Number of nodes on which preemption is tried: the larger of the two."""
 
     min_candidate_nodes_percentage: ConfigPercent = 10
     min_candidate_nodes_absolute: Count = 100

@@ -46,7 +46,7 @@ ADDED_POINTS: Final[Mapping[str, KubeVersion]] = {
 
 
 class LeaderElectionConfiguration(ConfigStruct, frozen=True, kw_only=True):
-    """Which of several schedulers works; the lease is a ``coordination.k8s.io/v1`` Lease."""
+    """Election of one of several schedulers by a ``coordination.k8s.io/v1`` Lease."""
 
     leader_elect: bool = True
     lease_duration: Duration = _LEASE_DURATION
@@ -90,7 +90,7 @@ class LeaderElectionConfiguration(ConfigStruct, frozen=True, kw_only=True):
 
 
 class ClientConnectionConfiguration(ConfigStruct, frozen=True, kw_only=True):
-    """How to reach the API server; ``qps`` below 0 is unlimited."""
+    """Connection to the API server; ``qps`` below 0 is unlimited."""
 
     kubeconfig: str = ""
     accept_content_types: str = ""
@@ -162,7 +162,7 @@ class PluginConfig(ConfigStruct, frozen=True, kw_only=True):
 
 
 class KubeSchedulerProfile(ConfigStruct, frozen=True, kw_only=True):
-    """How pods with that ``schedulerName`` are scheduled."""
+    """Plugins and arguments for pods with a ``schedulerName``."""
 
     scheduler_name: str = ""  # default-scheduler if there is one profile
     #: has no effect: every node is scored

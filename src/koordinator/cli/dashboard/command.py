@@ -85,7 +85,7 @@ LOOK_EVERY_S = 30.0  # how components are
 
 @dataclass(frozen=True, slots=True)
 class RealCluster:
-    """What a dashboard of a real cluster needs beside what it follows.
+    """Connections of a dashboard of a real cluster besides its source.
 
     ``reviewer`` connects to the API server that authorizes requests.
     """

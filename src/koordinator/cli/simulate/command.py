@@ -77,7 +77,7 @@ class TraceFormat(enum.StrEnum):
 
 
 class Protocol(enum.StrEnum):
-    """How pods come and go."""
+    """Arrivals and departures of the pods of a trace."""
 
     ARRIVALS = "arrivals"
     TIMES = "times"
@@ -349,7 +349,7 @@ def _check_switches(flags: SimulateFlags, source: Source, names: Sequence[str]) 
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """What all runs of a command have in common."""
+    """Arguments that all runs of a command share."""
 
     flags: SimulateFlags
     source: Source

@@ -86,7 +86,7 @@ class YarnCopilotFlags:
 
 
 class EndedContainers(Collector):
-    """How many containers were ended, by what."""
+    """Counter of ended containers, by cause."""
 
     def __init__(self, copilot: YarnCopilot) -> None:
         self._copilot = copilot

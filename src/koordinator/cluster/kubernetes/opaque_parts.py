@@ -28,7 +28,7 @@ _MAGIC = b"k8s\0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireEnvelope:
-    """What stands around an object."""
+    """Wrapper of an object in the protobuf format of Kubernetes."""
 
     type_meta: Annotated[bytes, FieldNumber(1)] = b""
     raw: Annotated[bytes, FieldNumber(2)] = b""

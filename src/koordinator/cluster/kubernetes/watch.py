@@ -120,7 +120,7 @@ class _Line(msgspec.Struct, Generic[ObjectT]):
 
 
 class View:
-    """What was delivered last, by key.
+    """Objects as they were delivered last, by key.
 
     Every list is a difference to it, the first one too.  An object that can't be decoded any more
     stays as it was delivered.  ``transform`` makes of an object what is delivered.

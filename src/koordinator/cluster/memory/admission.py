@@ -57,7 +57,7 @@ def shipped_priority_classes(given: Iterable[KubeObject]) -> list[KubeObject]:
 
 
 class WriteOperation(StrEnum):
-    """What the request wants to do."""
+    """Operation of a write request."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"

@@ -126,7 +126,7 @@ def _text(value: object) -> str:
 
 
 class _Counts:
-    """How often each name was counted; never less than that, once the oldest are forgotten."""
+    """Counter of names; once the oldest are forgotten, it never counts less than before."""
 
     def __init__(self) -> None:
         self._counts: dict[bytes, int] = {}  # by digest: names may be long

@@ -113,7 +113,7 @@ class CelProgram:
 
 @dataclass(frozen=True)
 class CelEnvironment:
-    """Which variables and functions expressions may use."""
+    """Variables and functions that expressions may use."""
 
     variables: Mapping[str, CelType]
     records: Mapping[str, RecordType] = field(default_factory=dict)

@@ -29,7 +29,7 @@ ATTEMPTS = 5  # at one write, while others write the object, too
 
 
 class LifeState(StrEnum):
-    """Where a pod is on its way to its node."""
+    """State of a pod that has a place."""
 
     ASSUMED = "assumed"  # placed in the state; no permit plugin has been called yet
     WAITING = "waiting"  # for a permit
@@ -41,7 +41,7 @@ class LifeState(StrEnum):
 
 
 class LifeEvent(StrEnum):
-    """What happens to a pod that has a place."""
+    """Event in the life of a pod that has a place."""
 
     WAIT = "wait"  # a permit plugin wants to be asked again
     ALLOW = "allow"  # all permits are there

@@ -25,7 +25,7 @@ from koordinator.scheduler.job_preemption.victims import (
 
 @dataclass(slots=True)
 class VictimChoice:
-    """Who goes and where members go."""
+    """Chosen victims, and the nodes of the members."""
 
     evicted: BoolArray  # (n_victims,)
     free: IntArray  # (n_rows, n_columns) what is left then

@@ -111,7 +111,7 @@ class _PlacedPods:
 
 
 class _Rules:
-    """Who may go.  But for ``allows`` that is the same for all pods of a class."""
+    """Rules for pods that may be evicted; all but ``allows`` are equal for the pods of a class."""
 
     def __init__(
         self,
@@ -406,7 +406,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class QuotaShortage:
-    """What victims have to free besides room on nodes: what the quota of the job lacks."""
+    """Amounts that victims must free in the quota of the job, besides room on nodes."""
 
     missing: IntArray  # (n_missing,) > 0, by resource
     frees: IntArray  # (n_victims, n_missing)

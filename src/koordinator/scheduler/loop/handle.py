@@ -109,7 +109,7 @@ def _applicable(plugins: Sequence[ActivePlugin], pod: PodClass) -> tuple[ActiveP
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """How the scheduler runs; defaults are kube-scheduler's."""
+    """Options of a scheduler; the defaults are kube-scheduler's."""
 
     initial_backoff_s: float = 1.0
     max_backoff_s: float = 10.0

@@ -27,7 +27,7 @@ Listeners = Mapping[str, tuple[HintFunction | None, ...]]
 
 
 class Wake(IntEnum):
-    """What an event does to a waiting pod."""
+    """Effect of an event on a waiting pod."""
 
     NO = 0
     AFTER_BACKOFF = 1

@@ -29,7 +29,7 @@ WAITING = frozenset({QueueState.UNSCHEDULABLE, QueueState.GATED})
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """How long pods wait."""
+    """Durations for which pods wait."""
 
     initial_backoff_s: float
     max_backoff_s: float  # 0: no backoff at all

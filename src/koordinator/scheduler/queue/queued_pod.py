@@ -23,7 +23,7 @@ Counts = tuple[int, ...]
 
 
 class QueueState(StrEnum):
-    """Where a pod waits, and for what."""
+    """State of a pod in the queue."""
 
     ACTIVE = "active"  # its turn
     BACKOFF = "backoff"  # the time after a failed attempt
@@ -51,7 +51,7 @@ MOVES: Mapping[QueueState | None, frozenset[QueueState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a pod that speaks for a gang waits for: places for so many pods of some kinds."""
+    """Places that the representative of a gang waits for: so many pods of some kinds."""
 
     kind: Hashable  # what makes an event mean the same to different gangs
     counts: tuple[int, ...]  # as many numbers for all needs of a kind

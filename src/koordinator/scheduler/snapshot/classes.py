@@ -74,7 +74,7 @@ _encode = msgspec.msgpack.Encoder(enc_hook=str, order="deterministic").encode
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class PodClass:
-    """What is the same for all its pods.  Plugins see this, never a single pod."""
+    """Properties that all pods of the class share.  Plugins see this, never a single pod."""
 
     id: int
     namespace: str

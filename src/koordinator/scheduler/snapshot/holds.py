@@ -34,7 +34,7 @@ _NONZERO_CPU, _NONZERO_MEMORY = -1, -2  # in place of columns
 
 @dataclass(frozen=True, slots=True)
 class HoldCharge:
-    """What a hold charges its node with."""
+    """Amounts with which a hold charges its node."""
 
     demand: tuple[tuple[int, int], ...]  # (column, amount); ``pods`` is one of them
     nonzero_cpu: int

@@ -59,7 +59,7 @@ _KNOWS_LIMITED, _KNOWS_SCORED, _HAS_PROD_LIMITS = (int(one) for one in Case)
 
 @dataclass(frozen=True, slots=True)
 class ClassLoad:
-    """What pods of a class use and add."""
+    """Usage of pods of a class, and their contribution to a node's load."""
 
     load: PodLoad
     unreported: Addends  # where nothing was measured of it

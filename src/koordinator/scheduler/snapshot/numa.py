@@ -35,7 +35,7 @@ KEEP_KINDS: Final = 1 << 12  # kinds of nodes that are known again
 
 @dataclass(frozen=True)
 class NumaFacts:
-    """What the node and its topology say."""
+    """NUMA settings of a node, from its labels and its topology."""
 
     node: Node
     topology: NodeTopology | None
@@ -82,7 +82,7 @@ class NumaFacts:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is true of all nodes."""
+    """Properties that all nodes share."""
 
     traits: tuple[bool, bool, bool]  # see ``NumaTable.traits``
     alike: tuple[int, int] | None  # their bind policy and policy, if they have the same

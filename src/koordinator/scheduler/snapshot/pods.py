@@ -35,7 +35,7 @@ _EMPTY: Mapping[str, str] = {}
 
 
 class TermKind(StrEnum):
-    """How a pod that is already placed speaks about pods to come."""
+    """Kind of an affinity term by which a placed pod affects pods to come."""
 
     ANTI_AFFINITY = "required anti-affinity"
     AFFINITY = "required affinity"

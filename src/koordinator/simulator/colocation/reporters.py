@@ -46,7 +46,7 @@ _NO_USE = ResourceMap(resources={CPU: Quantity(0), MEMORY: Quantity(0)})
 
 
 class _Forecast:
-    """What prod pods of one node will use at most."""
+    """Predicted peak of the prod pods of one node."""
 
     def __init__(self, options: PredictionOptions) -> None:
         self._options = options

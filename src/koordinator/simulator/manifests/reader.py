@@ -317,7 +317,7 @@ def collector_paused() -> Iterator[None]:
 
 
 class _Envelope(msgspec.Struct, rename="camel"):
-    """What has to be known of a JSON text to see whether it is a list."""
+    """Fields of a JSON text that identify a list."""
 
     api_version: str | None = None
     kind: str | None = None
@@ -325,7 +325,7 @@ class _Envelope(msgspec.Struct, rename="camel"):
 
 
 class _ListKind(msgspec.Struct, frozen=True):
-    """What the items of a list are if they don't say themselves; empty for the kind List."""
+    """Default type of the items of a list; empty for the kind List."""
 
     api_version: str = ""
     kind: str = ""

@@ -108,7 +108,7 @@ class OpenbTrace:
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Who arrives when, and which node wins a tie."""
+    """Order of arrivals, and the node that wins a tie."""
 
     order: IntArray  # (n_arrivals,) positions in ``OpenbTrace.pods``
     names: tuple[str, ...]  # (n_arrivals,) the k-th repeat of a pod is called ``<name>-clone-<k>``

@@ -30,7 +30,7 @@ _PERIOD_S = 3_600.0  # between two looks of the mover
 
 @dataclass(frozen=True, slots=True)
 class DrawnPods:
-    """Who comes when, and how long each runs: ``(n,)`` each, ascending by time."""
+    """Drawn arrivals and durations: ``(n,)`` each, ascending by time."""
 
     pod: IntArray  # position in ``OpenbTrace.pods``
     time_s: FloatArray
@@ -79,7 +79,7 @@ class RunningPod:
 
 @dataclass(frozen=True, slots=True)
 class HourOfWeek:
-    """How the cluster stood at the end of an hour."""
+    """State of the cluster at the end of an hour."""
 
     gpu_used_milli: int
     waiting: int
@@ -88,7 +88,7 @@ class HourOfWeek:
 
 @dataclass(frozen=True)
 class DepartureResult:
-    """What became of a week."""
+    """Result of a simulated week."""
 
     policy: str
     seed: int

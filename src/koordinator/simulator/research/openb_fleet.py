@@ -71,7 +71,7 @@ class FleetClasses:
 
 
 class FleetPolicy(Protocol):
-    """How good it is to leave nodes as they would be."""
+    """Score of the nodes as a placement would leave them."""
 
     def potential(self, nodes: GpuNodes) -> FloatArray:
         """Return ``(k,)`` GPU milli; the lower the better."""
@@ -144,14 +144,14 @@ class _Judgement:
 
 @dataclass(frozen=True, slots=True)
 class FleetPlace:
-    """Where a pod is."""
+    """Node and GPUs of a pod."""
 
     row: int
     gpus: tuple[int, ...]
 
 
 class GpuFleet:
-    """What is free on every node, and where a policy puts a pod.
+    """Free amounts of every node, and the placement by a policy.
 
     ``cpu_free``, ``memory_free`` (MiB) are ``(n_nodes,)``, ``gpu_free`` ``(n_nodes, n_slots)``
     milli, -1 where there is no GPU.  Only the methods change them.

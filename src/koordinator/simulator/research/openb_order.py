@@ -163,7 +163,7 @@ def _reduced(words: _Words) -> _Words:
 
 
 class PublishedOrder(msgspec.Struct):
-    """Who arrives when, and which node wins a tie: positions in the lists sorted by name."""
+    """Order of arrivals, and winners of ties: positions in the lists sorted by name."""
 
     order: list[int]
     rank: list[int]

@@ -37,7 +37,7 @@ _MOST_TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """How a node's GPUs are given out."""
+    """Division of a node's GPUs among pods."""
 
     leaving: list[tuple[int, int]]  # kind, number of the pod
     vacant: list[tuple[int, FleetPlace]]  # kind, for another pod
@@ -211,7 +211,7 @@ class _Changes:
 
 @dataclass(frozen=True, slots=True)
 class _Fillings:
-    """What nodes have, and what they could have; columns are kinds of pods with GPUs."""
+    """Current and possible fillings of nodes; columns are kinds of pods with GPUs."""
 
     kinds: IntArray  # (n_kinds,) numbers of the classes
     waiting: IntArray  # (n_kinds,) pods
@@ -353,7 +353,7 @@ def _nearest(keys: FloatArray) -> BoolArray:
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """Which changes to make: ``values @ x`` at most, rows as ``lowest <= A @ x <= highest``.
+    """Integer program of changes: maximize ``values @ x`` with ``lowest <= A @ x <= highest``.
 
     The rows: each node changes once; the admitted pods of a kind are at most the pending ones, and
     no running pod is lost; the last row has the moves.

@@ -45,7 +45,7 @@ class WatchedCluster(MemoryCluster):
 
 
 class Parts:
-    """What ``ComponentProcess`` gives an election, in memory."""
+    """Parts of a ``ComponentProcess`` that an election uses, in memory."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(1_700_000_000)

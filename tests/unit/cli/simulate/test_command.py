@@ -41,7 +41,7 @@ profiles:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     code: object
     stdout: str

@@ -14,7 +14,7 @@ from koordinator.domain.quota import QuotaPod, QuotaSpec
 
 @dataclass(frozen=True)
 class Child:
-    """What a quota brings to the sharing of one resource."""
+    """Request, minimum and weight of a quota in the sharing of one resource."""
 
     name: str
     request: int

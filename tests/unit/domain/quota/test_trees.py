@@ -228,7 +228,7 @@ steps = st.one_of(
 
 
 class History:
-    """What is left after all that happened."""
+    """Quotas and pods that exist after a sequence of events."""
 
     def __init__(self) -> None:
         self.quotas: dict[str, ElasticQuota] = {}

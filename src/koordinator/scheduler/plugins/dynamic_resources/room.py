@@ -55,7 +55,7 @@ _UNREFERENCED = (
 
 @dataclass(frozen=True, slots=True)
 class NodeRequest:
-    """What a pod requests of its node together with its claims, or why no node can serve that."""
+    """Requests of a pod together with its claims, or the problem that no node can serve them."""
 
     statuses: Statuses = ()
     requests: Requests = field(default_factory=dict)
@@ -63,7 +63,7 @@ class NodeRequest:
 
 
 class _NodeRequests:
-    """What a pod requests of its node, by what its pending claims get there."""
+    """Requests of a pod on its node, computed from the devices of its pending claims there."""
 
     def __init__(self, ledger: DeviceLedger, pod: PodClass, claims: PodDeviceClaims) -> None:
         self._pod, self._claims = pod, claims
