@@ -1,9 +1,9 @@
-"""Placing decided pods in the state and binding them in the cluster, with undo.
+"""Assumption of decided pods in the state and their bind in the cluster, with undo.
 
-A pod counts on its node from the moment it is decided.  Many bindings are under way at a time.  If
-the cluster refuses one, the place is given back and the pod tried again; if events of the pod came
-first, they have settled where it counts, and there is nothing to give back.  Events count for more
-than the answer: a pod that is seen on its node is bound.
+A pod counts on its node from the moment it is decided (it is *assumed*).  Many binds are in flight
+at a time.  If the API server refuses one, the place is released and the pod requeued.  Watch events
+take precedence over the response: a pod that the watch shows on its node is bound, and if its
+events came first, there is no place to release.
 """
 
 from collections import Counter
@@ -50,13 +50,13 @@ from koordinator.scheduler.transaction import Transaction
 NANOS = 10**9
 _CONFIRMED = TRANSITIONS[LifeEvent.CONFIRM]
 
-_RESOLVE_AGAIN_S = 10.0  # between reads of an unknown write: a server that hangs delays every bind
-#: What the server has answered is no doubt: it has not done it.
+_RESOLVE_AGAIN_S = 10.0  # between reads after an unknown write: a slow server delays every bind
+#: Errors with which the API server states that it has not written anything.
 _ANSWERS = (NotFoundError, ConflictError, AlreadyExistsError, InvalidError, TooManyRequestsError)
 
 
 class AttemptRecord(Struct, eq=False):
-    """One attempt to decide on some pods together, for who measures and audits."""
+    """Attempt to decide some pods together, for metrics and the audit."""
 
     pods: int
     began_s: float  # by the stopwatch
@@ -66,7 +66,7 @@ class AttemptRecord(Struct, eq=False):
 
 
 class Assumed(Struct, eq=False):  # a struct: one is made per pod
-    """A pod on its way to its node."""
+    """A pod that has a place in the state and is not known to be bound."""
 
     queued: QueuedPod
     node: str
@@ -76,8 +76,8 @@ class Assumed(Struct, eq=False):  # a struct: one is made per pod
     profile: Profile | None = None  # of the plugins that apply; None: of a batch, none permits it
     attempt: AttemptRecord | None = None  # in which it was decided
     scorecard: Scorecard | None = None
-    transaction: Transaction | None = None  # None: nothing to undo but the place itself
-    created: tuple[tuple[ObjectChange, str], ...] = ()  # what takes back what was made, by uid
+    transaction: Transaction | None = None  # None: the place is all there is to undo
+    created: tuple[tuple[ObjectChange, str], ...] = ()  # undo and uid of each created object
     waits_since_s: float = 0.0  # for its permit or its volumes
     deadline_s: float = 0.0  # of that wait; 0: it doesn't wait
     states_amounts: bool = False  # the pod's status states amounts of claims for its node
@@ -149,7 +149,7 @@ class Binder:
         return [assumed for _, batch in self._under_way for assumed in batch.values()]
 
     def begin_attempt(self, attempt: AttemptRecord | None) -> None:
-        """Note to which attempt belongs what is assumed from now on."""
+        """Set the attempt to which pods assumed from now on belong."""
         self._attempt = attempt
         self.assumed.clear()
         if self._unknown_writes and self._clock.now_s() >= self._resolved_s + _RESOLVE_AGAIN_S:
@@ -163,7 +163,7 @@ class Binder:
             and not choice.profile.pre_bind
             and queued.pod.status.extended_resource_claim_status is None
             and not queued.pod.status.node_allocatable_resource_claim_statuses
-        ):  # as a pod of a batch: nothing to prepare, and nothing to undo but the place itself
+        ):  # as a pod of a batch: it needs no preparation, and its place is all there is to undo
             placed = self._state.place(
                 queued.key, queued.pod, pod_class, choice.row, allocation.pod_allocation
             )
@@ -208,10 +208,10 @@ class Binder:
         return assumed
 
     def forget(self, assumed: Assumed, *, keeps_created: bool = False) -> None:
-        """Take back what of it still stands.
+        """Undo everything that assuming and preparing the pod changed.
 
-        ``keeps_created``: the pod may be using the objects that were made for it.  Where one can't
-        be taken back, the next attempt finds it.
+        With ``keeps_created``, objects that were created for the pod stay, since it may be using
+        them.  The next attempt reuses an object that could not be deleted.
         """
         assumed.move(LifeEvent.UNDO)
         for undo, uid in () if keeps_created else assumed.created:
@@ -228,9 +228,9 @@ class Binder:
     def prepare(self, assumed: Assumed) -> ClusterError | None:
         """Lock the node if that is due, and write the assumed versions of other objects.
 
-        They are written as differences to what is stored.  What the cluster answers counts from
-        then on, whatever becomes of the pod; a change whose answer got lost stands until the
-        cluster has been asked.
+        They are written as patches against the stored objects.  The responses count from then on,
+        even if the pod fails later; a change without a response stays assumed until the object has
+        been read again.
         """
         writing: ObjectChange | None = None
         try:
@@ -244,7 +244,7 @@ class Binder:
                 if created is not None and change.undo is not None:
                     assumed.created += ((change.undo, created.metadata.uid),)
                 self._state.objects.put(write_change(self._cluster, change))
-                self._state.objects.withdraw(change)  # it is so now, whatever becomes of the pod
+                self._state.objects.withdraw(change)  # stored now, even if the pod fails
             writing = None
             if assumed.names_other_claim:
                 self._name_claim(assumed)
@@ -288,7 +288,7 @@ class Binder:
         self._cluster.patch(Pod, meta.name, meta.namespace, patch, "status")
 
     def _resolve_unknown_binds(self) -> None:
-        """Ask what became of changes whose answers got lost; what can't be asked stays in doubt."""
+        """Read the objects of writes with an unknown outcome; unreadable ones stay unknown."""
         self._resolved_s = self._clock.now_s()
         objects = self._state.objects
         for change in self._unknown_writes.copy():
@@ -306,7 +306,7 @@ class Binder:
             self._unknown_writes.remove(change)
 
     def begin(self, batch: Sequence[Assumed]) -> None:
-        """Begin to bind; ``ended`` returns the outcomes."""
+        """Send binds; ``ended`` returns the outcomes."""
         now_s = self._clock.now_s()
         now_ns = int(now_s * NANOS)
         for assumed in batch:
@@ -330,9 +330,9 @@ class Binder:
         self.in_flight += len(batch)
 
     def ended(self, *, wait: bool = False) -> list[Ended]:
-        """Return what has ended since the last call; what failed has been forgotten.
+        """Return the binds that have ended since the last call; failed ones have been undone.
 
-        ``wait`` until nothing is under way.
+        ``wait`` for all that are in flight.
         """
         if not (self._under_way or self.settled):
             return []
@@ -360,7 +360,7 @@ class Binder:
         return settled
 
     def _give_back(self, assumed: Assumed) -> None:
-        """Take back at least the place itself."""
+        """Release the place, where undoing the rest has raised."""
         assumed.move(LifeEvent.UNDO)
         if self._state.pods.by_key.get(assumed.queued.key) is assumed.placed:
             self._state.displace(assumed.queued.key)
@@ -423,7 +423,7 @@ class Binder:
 
 
 def _stamped(allocation: AllocationResult, now_ns: int) -> AllocationResult:
-    """Return what is held, with the annotations that say when the bind was sent."""
+    """Return the allocation with the annotations that state when the bind was sent."""
     annotations = dict(allocation.annotations)
     for stamp in allocation.stamps:
         annotations |= stamp(now_ns)

@@ -1,7 +1,7 @@
-"""Binding cycles of pods, and a check of their consistency.
+"""Binding cycles of pods: permits, preparation, the bind, and the way back after a failure.
 
-Each part validates itself; here they are compared with each other.  For tests and the fuzzer: the
-scheduler does not call it.
+A pod whose binding cycle fails loses its place and is requeued.  ``validate_waiting`` compares
+queue, state and bindings; tests and the fuzzer call it, the scheduler does not.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -26,12 +26,12 @@ from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
-#: After these it is sure that a binding did not happen.
+#: Errors after which a bind has certainly not happened; after others its outcome is unknown.
 _NOT_BOUND = (NotFoundError, ConflictError, InvalidError, TooManyRequestsError)
 
 
 class BindingObserver(Protocol):
-    """Observer of pods that have a place.
+    """Observer of the binding cycles.
 
     Rule R3: ``loop``, which implements it, is above ``binding``.
     """
@@ -49,14 +49,14 @@ class BindingObserver(Protocol):
         """Record that a bind failed; the place has been given back."""
 
     def released(self, assumed: Assumed) -> None:
-        """Record that a pod lost its place; called before anything else is done about it."""
+        """Record that a pod lost its place; called before the pod is requeued."""
 
     def bound(self, bound: Sequence[Assumed]) -> None:
         """Record pods that the API server has bound."""
 
     @property
     def has_own_binds(self) -> bool:
-        """Whether ``binds`` may be true of some pod."""
+        """Whether ``binds`` may return True for some pod."""
         ...
 
     def binds(self, assumed: Assumed) -> bool:
@@ -64,7 +64,7 @@ class BindingObserver(Protocol):
 
 
 class Bindings:
-    """Has every pod that holds a place and is not bound yet.
+    """Owner of every pod that has a place and is not bound yet.
 
     Source: kubernetes pkg/scheduler/schedule_one.go ``bindingCycle``.
     """
@@ -84,27 +84,27 @@ class Bindings:
         self._cycles, self._isolation, self._observer = cycles, isolation, observer
         #: pods with all permits whose bind has not begun, in order; a withdrawn one is UNDONE
         self.permitted: list[Assumed] = []
-        self.waiting: dict[str, Assumed] = {}  # for their permit
-        self.preparing: dict[str, Assumed] = {}  # what they need is being made ready
-        self._beginning: dict[str, Assumed] = {}  # among those whose binding is just to begin
+        self.waiting: dict[str, Assumed] = {}  # pods that wait for a permit, by key
+        self.preparing: dict[str, Assumed] = {}  # pods without ready volumes or devices, by key
+        self._beginning: dict[str, Assumed] = {}  # pods of the batch that ``begin`` sends, by key
         self._has_post_bind = any(cycle.profile.post_bind for cycle in cycles.values())
-        #: a bind has an unknown outcome: the cluster has to be listed again
+        #: whether the outcome of a bind is unknown, so that the cluster must be listed again
         self.has_unknown_outcome = False
 
     @property
     def assumed(self) -> int:
-        """How many pods have a place and are not bound."""
+        """The number of pods that have a place and are not bound."""
         waiting = len(self.waiting) + len(self.preparing) + len(self.permitted)
         return self._binder.in_flight + waiting
 
     def deadlines(self) -> list[float]:
-        """Return when the patience with pods that wait ends."""
+        """Return the times at which waits for permits and preparation time out."""
         return [a.deadline_s for a in (*self.waiting.values(), *self.preparing.values())]
 
     # -- permits -----------------------------------------------------------------------------
 
     def permit(self, assumed: Assumed) -> None:
-        """Ask whether a pod may be bound: now, later or never."""
+        """Run the Permit plugins: the pod is bound, waits, or is refused."""
         wait_s = 0.0
         profile = assumed.profile or self._applicable(assumed)
         for active in profile.permit:
@@ -132,7 +132,7 @@ class Bindings:
         self.permitted += placed
 
     def settle_waiting(self) -> None:
-        """Ask again for those that wait for a permit, and give up those who waited too long."""
+        """Run the Permit plugins for waiting pods again; fail those whose wait has timed out."""
         if not self.waiting:
             return
         now_s = self._clock.now_s()
@@ -149,7 +149,7 @@ class Bindings:
         return True
 
     def _try_step(self, assumed: Assumed, step: Callable[[Assumed], bool]) -> bool:
-        """Make a step on the way of a pod; where that breaks, the pod alone loses its place."""
+        """Run one step of a binding cycle; if it raises, this pod alone loses its place."""
         try:
             return step(assumed)
         except Exception as error:  # noqa: BLE001 -- reported
@@ -157,7 +157,7 @@ class Bindings:
             return False
 
     def _undo_after_error(self, assumed: Assumed, error: Exception) -> None:
-        """Give back the place of a pod on whose way something broke, unless that is settled."""
+        """Release the place of a pod whose step raised, unless it is bound or undone already."""
         if isinstance(error, ClusterError):
             self.has_unknown_outcome |= not isinstance(error, _NOT_BOUND)
             self._undo(assumed, str(error))
@@ -199,17 +199,17 @@ class Bindings:
     # -- binding -----------------------------------------------------------------------------
 
     def exchange(self) -> None:
-        """Begin to bind what has been decided, and take note of what has ended."""
+        """Send the binds of decided pods, and process those that have ended."""
         self.begin()
         self.end()
 
     def resume(self) -> None:
-        """Ask again for pods that wait, for their permits or for what they need."""
+        """Retry the pods that wait for permits, or for volumes and devices."""
         self.settle_waiting()
         self.settle_preparing()
 
     def begin(self) -> None:
-        """Begin to bind what has been decided, but for pods whose volumes are not ready yet."""
+        """Send the binds of decided pods, except those whose volumes or devices are not ready."""
         if not self.permitted:
             return
         batch, self.permitted = self.permitted, []
@@ -218,7 +218,7 @@ class Bindings:
             for assumed in batch
             if assumed.transaction is not None and self._needs_preparation(assumed)
         ]
-        if unprepared:  # each may take others of its gang with it
+        if unprepared:  # one that fails may take other members of its gang from the batch
             self._beginning = {assumed.queued.key: assumed for assumed in batch}
             for assumed in unprepared:
                 if assumed.queued.key in self._beginning:
@@ -227,7 +227,7 @@ class Bindings:
         self._bind([assumed for assumed in batch if assumed.state is LifeState.PERMITTED])
 
     def settle_preparing(self) -> None:
-        """Bind those that have what they need by now."""
+        """Bind pods whose volumes and devices are ready; fail those whose wait has timed out."""
         if not self.preparing:
             return
         now_s = self._clock.now_s()
@@ -298,7 +298,7 @@ class Bindings:
             if len(pods) == 1 or len(unsent) < len(pods):
                 for assumed in pods:
                     self._undo_after_error(assumed, error)
-            else:  # one of them breaks it: each is sent alone
+            else:  # one pod of the batch raises: send each alone, so that only that one fails
                 for assumed in unsent:
                     self._send([assumed])
 
@@ -319,7 +319,7 @@ class Bindings:
         return self._is_ready(assumed)
 
     def _is_ready(self, assumed: Assumed) -> bool:
-        """Ask whether a pod may be bound now; one that must wait is asked again with every step."""
+        """Run the PreBind plugins; a pod that must wait is retried with every step of the loop."""
         wait_s = 0.0
         for active in self._applicable(assumed).pre_bind:
             answer = active.plugin.pre_bind(self._state.objects, assumed.queued.pod, assumed.node)
@@ -355,7 +355,7 @@ class Bindings:
         return key in self.waiting
 
     def withdraw(self, key: str) -> Assumed | None:
-        """Take the place of a pod whose binding has not begun; None: there is no such pod."""
+        """Release the place of a pod whose binding has not begun; None if there is no such pod."""
         assumed = self._take_out(key)
         if assumed is not None:
             self._binder.forget(assumed)
@@ -371,7 +371,7 @@ class Bindings:
         return permitted
 
     def forget(self, key: str, *, ended: bool) -> bool:
-        """Give back the place of a pod that waits; return whether there was one.
+        """Release the place of a pod that ended or was bound elsewhere; return whether it had one.
 
         A pod that still exists was bound by another scheduler and may use objects created here.
         """
@@ -383,12 +383,12 @@ class Bindings:
         return assumed is not None
 
     def fail(self, withdrawn: Assumed, message: str) -> None:
-        """Requeue a withdrawn pod, and the pods that its place may help."""
+        """Requeue a withdrawn pod, and the pods that may fit into its place."""
         self._observer.failed(withdrawn.queued, message)
         self._requeue_others(withdrawn)
 
     def preempt(self, key: str) -> bool:
-        """Take the place of a pod that waits for another one; return whether there was one."""
+        """Preempt a waiting pod before it is bound; return whether it was waiting."""
         waiting = self.waiting.pop(key, None) or self.preparing.pop(key, None)
         if waiting is None:
             return False
@@ -397,9 +397,9 @@ class Bindings:
         return True
 
     def abandon(self) -> list[QueuedPod]:
-        """Take back the places given in the attempt that broke off, unless their binding has begun.
+        """Release the places given in an attempt that raised, unless the binding has begun.
 
-        Returns whose they were.
+        Returns their pods.
         """
         lost = []
         for assumed in reversed(self._binder.assumed):
@@ -433,12 +433,12 @@ class Bindings:
             raise BugError(f"bindings are beginning between two steps: {[*self._beginning]}")
 
     def _fail(self, assumed: Assumed, message: str) -> None:
-        """Requeue a pod whose place has been given back."""
+        """Requeue a pod whose place has been released."""
         self._observer.released(assumed)
         self.fail(assumed, message)
 
     def _requeue_others(self, assumed: Assumed) -> None:
-        """Requeue the pods that a freed place may help.
+        """Requeue the pods that may fit into a released place.
 
         Source: kubernetes pkg/scheduler/schedule_one.go ``handleBindingCycleError``.
         """
@@ -457,7 +457,7 @@ class Bindings:
 
 
 def _taken(waiting: dict[str, Assumed]) -> Iterator[Assumed]:
-    """Take out one after the other of those who wait now; who comes back meanwhile stays."""
+    """Pop the pods that wait now, one by one; pods that are added meanwhile stay."""
     for key, assumed in list(waiting.items()):
         if waiting.get(key) is assumed:  # else it lost its place with another member of its gang
             del waiting[key]
@@ -471,9 +471,9 @@ def validate_waiting(
     schedulers: Container[str],
     bindings: Bindings,
 ) -> None:
-    """Check that each pod waits, is on its way or has its node, and only one of these.
+    """Check that each pod is either queued, in its binding cycle, or bound.
 
-    Between two steps.  Raises BugError.
+    To be called between two steps of the loop.  Raises BugError.
     """
     for queued in queue.pods(*QueueState):
         on_its_way = bindings.has(queued.key)

@@ -54,7 +54,7 @@ class ClusterState:
         new_classes: int = NEW_CLASSES,
         new_bytes: int = NEW_BYTES,
     ) -> None:
-        """Look for what is idle after so many new classes of pods, or bytes of them."""
+        """``sweep`` is due after ``new_classes`` new classes of pods, or ``new_bytes`` of them."""
         self.axis = axis or ResourceAxis()
         self.nodes = NodeTable(self.axis)
         self.pods = PodTable()
@@ -77,24 +77,24 @@ class ClusterState:
         self.ranked = False  # ranks differ from row order
         self.layout = 0
         self.cluster = 0
-        self.now_s = 0.0  # as of when the state is looked at
-        self.devices = 0  # reports of devices taken in
+        self.now_s = 0.0  # the time at which measurements are valid or expired
+        self.devices = 0  # number of applied device reports
         self.has_pod_owners = False  # whether there has been an object of ``_POD_OWNERS``
         self.memory: Memory = {}  # see ``Snapshot.shared``
         self.unbound: dict[str, tuple[Pod, PodClass]] = {}  # pods without node in the cluster
-        self.unbound_changes = 0  # of that, while a ledger looks at them
+        self.unbound_changes = 0  # changes of ``unbound`` while a ledger reads it
         self._network = Network()
-        self._orphans: dict[str, dict[str, PlacedPod]] = {}  # by node that is not there, by key
+        self._orphans: dict[str, dict[str, PlacedPod]] = {}  # pods by missing node, by key
 
     @property
     def network(self) -> Network:
-        """The network between the nodes, as it is now."""
+        """The current network topology of the nodes."""
         return self._network.refresh(self.nodes, self.node_log, self.objects)
 
     # -- nodes -------------------------------------------------------------------------------
 
     def put_node(self, node: Node) -> int:
-        """Add a node or take over its new facts; return its row."""
+        """Add or update a node; return its row."""
         new = node.metadata.name not in self.nodes.rows
         capacity = self.nodes.capacity
         row = self.nodes.put(node)
@@ -111,7 +111,7 @@ class ClusterState:
         return row
 
     def drop_node(self, name: str) -> None:
-        """Remove a node.  Its pods are kept aside: they count again should the node come back."""
+        """Remove a node.  Its pods become orphans, which count again if the node is added again."""
         row = self.nodes.rows[name]
         for placed in list(self.pods.on_row[row].values()):
             self.displace(placed.key)
@@ -123,9 +123,9 @@ class ClusterState:
         self.layout += 1
 
     def set_devices(self, name: str) -> tuple[InputError, ...]:
-        """Take over what is reported of the devices of a node that is known.
+        """Apply the device report of a known node.
 
-        Returns what of the report can't be meant and is left out.
+        Returns the errors of invalid parts, which are ignored.
         """
         row = self.nodes.rows[name]
         node, device = self.nodes.objects[row], self.objects.get(Device, name)
@@ -138,7 +138,7 @@ class ClusterState:
         return problems
 
     def set_topology(self, name: str) -> InputError | None:
-        """Take over what a known node and its topology say; return what can't be read of it."""
+        """Apply NUMA settings and topology of a known node; return the error of an invalid one."""
         row = self.nodes.rows[name]
         topology = self.objects.get(NodeResourceTopology, name)
         problem = self.nodes.numa.report(row, self.nodes.objects[row], topology)
@@ -146,7 +146,7 @@ class ClusterState:
         return problem
 
     def set_load(self, name: str) -> None:
-        """Take over what was measured of a known node."""
+        """Apply the NodeMetric of a known node."""
         row = self.nodes.rows[name]
         self.load.report(row, self.objects.get(NodeMetric, name))
         self.usage_log.append(row)
@@ -180,7 +180,7 @@ class ClusterState:
             self.usage_log.extend(expired)
 
     def set_ranks(self, ranks: dict[str, int]) -> None:
-        """Say which of equally scored nodes comes first: the one with the lowest rank."""
+        """Set the tie-breaker of equally scored nodes: the lowest rank wins."""
         for name, rank in ranks.items():
             self.nodes.rank[self.nodes.rows[name]] = rank
         self.ranked = True
@@ -196,7 +196,7 @@ class ClusterState:
         row: int,
         pod_allocation: PodAllocation = NO_ALLOCATION,
     ) -> PlacedPod:
-        """Put a pod on a row and charge what it takes."""
+        """Put a pod on a row and charge its requests and allocation."""
         if pod_allocation.claimed:
             pod_class = self._with_claimed(pod, row, pod_allocation)
         placed = PlacedPod(
@@ -213,7 +213,7 @@ class ClusterState:
         return self.classes.of(replace(pod, spec=spec, status=status))
 
     def put_back(self, placed: PlacedPod) -> None:
-        """Put a pod that was displaced where it was."""
+        """Put a displaced pod back on its row."""
         self._put(placed, placed.row)
 
     def _put(self, placed: PlacedPod, row: int) -> None:
@@ -302,9 +302,9 @@ class ClusterState:
         return placed
 
     def update_placed(self, placed: PlacedPod, pod: Pod, pod_class: PodClass) -> bool:
-        """Take over a pod's new version where it is; False if it takes other amounts or ports.
+        """Update a placed pod in place; return False if its amounts or ports differ.
 
-        Then nothing was done, nor where the pod may not use its reservation any more.
+        Then nothing is changed.  The same applies to a pod that may have lost its reservation.
         """
         old = placed.pod_class
         if (
@@ -370,7 +370,7 @@ class ClusterState:
     # -- holds -------------------------------------------------------------------------------
 
     def restore(self, hold: Hold) -> None:
-        """Take a hold out of the sums; see ``restorable holds.restoring``."""
+        """Take a hold out of the sums; see ``Snapshot.restoring``."""
         self._charge_hold(hold, -1, is_restorable=True)
         hold.restored = True
 
@@ -386,7 +386,7 @@ class ClusterState:
         ports = placed.pod_class.host_ports
         if (
             is_restorable and hold.offer.is_pod
-        ):  # it runs on: its ports are taken, and it is one pod
+        ):  # the pod keeps running, so its ports and its place in the pod count stay taken
             ports, demand = (), tuple(pair for pair in demand if pair[0] != PODS)
         self._charge_sums(placed.row, demand, left.nonzero_cpu, left.nonzero_memory, sign)
         for port in ports:
@@ -430,14 +430,14 @@ class ClusterState:
             self.ledgers.note_pod(key)
 
     def placed(self, key: str) -> PlacedPod | None:
-        """Return a pod that is on a node, which need not be there any more."""
+        """Return a pod that has a node, even if the node has been deleted."""
         placed = self.pods.by_key.get(key)
         if placed is None and self._orphans:
             placed = next((pods[key] for pods in self._orphans.values() if key in pods), None)
         return placed
 
     def has_place(self, key: str) -> bool:
-        """Return whether a pod is on a node, which need not be there any more."""
+        """Return whether a pod has a node, even if the node has been deleted."""
         return self.placed(key) is not None
 
     def find_pod(self, key: str) -> tuple[PodClass, bool] | None:
