@@ -59,7 +59,7 @@ def strategic_merge(target: JsonObject, patch: Mapping[str, Any]) -> JsonObject:
         merged = {key: value for key, value in merged.items() if key in kept}
     for key, change in patch.items():
         if key in (_DIRECTIVE, _RETAIN) or key.startswith(_ORDER):
-            continue
+            continue  # directives, not fields
         if key.startswith(_DELETE_FROM):
             name = key.removeprefix(_DELETE_FROM)
             merged[name] = [each for each in merged.get(name) or () if each not in change]

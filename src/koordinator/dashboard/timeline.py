@@ -97,6 +97,7 @@ class Timeline:
         summed: Counter[str] = Counter()
         for counted in waiting:
             summed.update(counted)
+        # A page with one curve per cause is unreadable, so rare causes become one curve.
         named = [cause for cause, _ in summed.most_common(MAX_CAUSES)]
         others = [sum(n for cause, n in one.items() if cause not in named) for one in waiting]
         causes = {cause: [one[cause] for one in waiting] for cause in named}

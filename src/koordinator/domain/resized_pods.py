@@ -238,6 +238,9 @@ def effective_limits(pod: Pod, rules: ResizeRules) -> Requests:
             return canonical_amounts(known.resources.limits)
         return {} if refused else canonical_amounts(container.resources.limits)
 
+    # During a resize, the kubelet may apply the old or the new limits at any time, so the larger
+    # ones count until the status confirms the new ones.  Releases differ in whether they compare
+    # sums of the pod or single containers.
     if rules.sums_per_pod:
         whole = status.resources.limits if rules.pod_level and status.resources else {}
         amounts = canonical_amounts(whole) if whole else most_together(spec, in_force)

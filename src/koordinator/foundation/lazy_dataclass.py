@@ -147,6 +147,8 @@ def _decorate(
     slots: bool = False,
     **others: bool,
 ) -> Any:
+    # The generated methods are the expensive part of a dataclass, and most classes of a process are
+    # never used.  Only fields and parameters are computed now; ``_LazyMethod`` compiles the rest.
     own = cls.__dict__
     own_hash = own.get("__hash__") is not None
     wanted = {"__init__": True, "__repr__": repr, "__eq__": eq}

@@ -276,6 +276,8 @@ def victims_of(
     result = _object(answer).get("nodenametometavictims") or {}
     if not isinstance(result, dict):
         raise _wrong("NodeNameToMetaVictims", result, "an object with victims by node")
+    # An extender is another program: it may drop nodes and victims, but an invented one would make
+    # the scheduler evict pods that no plugin has chosen.
     left: dict[str, ProposedVictims] = {}
     for node, value in result.items():
         if node not in proposed:

@@ -271,6 +271,7 @@ def schedule(
     world.load(objects)
     outcomes = world.run_to_fixed_point()
     bound = {o.pod: o for o in outcomes if isinstance(o, Bound)}
+    # A pod may have been refused before it was bound, so only its last outcome counts.
     refused = {o.pod: o for o in outcomes if isinstance(o, Unschedulable) and o.pod not in bound}
     for left in _never_tried(world):
         refused.setdefault(left.pod, left)

@@ -255,6 +255,8 @@ class _Making:
 
     def of_operator(self, workload: OperatorWorkload) -> Iterator[KubeObject]:
         """Yield what the controller of an operator would create for a workload."""
+        # An operator may create another workload, which then owns the pods: they must not be made
+        # twice.
         delegates = any(
             reference.kind == workload.kind and reference.name == workload.meta.name
             for other in self._workloads

@@ -307,7 +307,11 @@ class YarnOperator:
         self._queue.succeeded(name, again_s)
 
     def _settle(self, name: str, now_s: float) -> float | None:
-        """Make the next step of a node's account; return the time of the next one."""
+        """Execute the next step of a node's account; return the time of the following one.
+
+        A step depends only on the state in the API server and the ResourceManager, so a crash
+        between the two writes loses nothing.
+        """
         node = self.mirror.nodes.get(name)
         reference = self.mirror.node_manager(name) if node is not None else None
         if node is None or reference is None:
@@ -338,6 +342,7 @@ class YarnOperator:
         )
         settlement = settle(account, self.options.policy)
         again_s = None
+        # One request per node at a time: the ResourceManager may apply two in any order.
         if state is not None and settlement.limit is not None and node_id not in state.pending:
             again_s = state.paused.get(node_id)
             if again_s is None or again_s <= now_s:

@@ -289,6 +289,8 @@ def as_declared(
         elif option is not None:
             translated += _as_option(option, name, value if equals else None)
         elif name in ignored:
+            # Go's flags take the next argument as their value unless they are boolean, which is
+            # unknown for a flag that does not exist here.
             if not equals and rest and not rest[0].startswith("-") and not is_command(rest[0]):
                 rest.pop(0)
             log.warning("flag ignored", extra={"flag": f"--{name}", "reason": ignored[name]})

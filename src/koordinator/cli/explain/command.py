@@ -248,6 +248,8 @@ def explain_pod(
     deleted = [key for key in keys if moves.get(key) and key not in existing]
     remaining = [key for key in keys if key not in deleted]
     explained: list[Explanation] = []
+    # Without nodes (a user may read only pods), the conditions that the scheduler wrote are all
+    # there is to explain.
     if live.has_no_nodes:
         explained = explain_by_conditions(objects, remaining)
     elif remaining or not deleted:

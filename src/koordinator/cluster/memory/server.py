@@ -154,6 +154,7 @@ class MemoryCluster:
     ) -> Listing[KindT]:
         self._refresh(kind_type)
         requirements = parse_field_selector(field_selector, kind_type)
+        # Pods of one node are the one frequent selection, so the store has an index for it.
         node = next(
             (r.value for r in requirements if r.path == "spec.nodeName" and not r.negated), ""
         )

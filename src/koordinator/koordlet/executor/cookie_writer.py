@@ -147,6 +147,8 @@ class CookieWriter:
             commonest = counted.most_common(1)[0][0]
             cookie = known if known is not None and known in counted else commonest
             return next(pid for pid, current in by_process.items() if current == cookie), cookie
+        # A process may end at any time between reading its id and creating its cookie; the next
+        # one is tried then.  Another error concerns the whole member, which is dropped.
         for each in members:
             for pid in each.cookies:
                 try:

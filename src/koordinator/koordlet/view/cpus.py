@@ -217,6 +217,8 @@ class CpuHolders:
             for uid, mask in self._stated.items()
             if uid in owners and owners[uid].stated_cpus == mask
         }
+        # Owners keep their precedence over the calls: a pod that comes later never takes the CPUs
+        # of a running one, whatever its annotation states.
         new = [pod for uid, pod in owners.items() if uid not in stated]
         stated |= {pod.uid: pod.stated_cpus for pod in sorted(new, key=_start)}
         self._stated = stated

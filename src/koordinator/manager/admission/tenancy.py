@@ -117,6 +117,7 @@ def _required_rights(
             f"{name!r}"
         )
         yield problem, _right(ElasticQuota, "create", name)
+    # Only additions need a right: a user may keep, and must be able to remove, what others granted.
     known = set(bound_namespaces(old)) if old is not None else set()
     for namespace in dict.fromkeys(bound_namespaces(new)):
         if namespace not in known | {own} and not _namespace_agrees(namespace, name, lookup):

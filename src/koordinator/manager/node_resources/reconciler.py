@@ -256,6 +256,9 @@ def reconcile_node_resource(
             writes.append(patch)
         if patch is not None or is_due:
             synced = replace(synced, topology_s=now_s)
+    # Amounts and annotations go into one write of the status if it is due or the amounts changed
+    # noticeably; annotations alone are written without a status, so that small changes of usage do
+    # not cause a write per node and minute.
     prepared = prepare(view.node, calculated)
     node_patch = _node_patch(view.node, prepared)
     is_due = _is_due(synced.status_s, strategy.update_s, now_s)

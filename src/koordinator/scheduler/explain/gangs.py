@@ -167,6 +167,7 @@ def short_gang(cache: GangCache, pod: Pod, start_together: StartTogether) -> Ite
             yield Remedy(kind="gang", text=text, sufficient=False, tried=False)
         elif gang.present < gang.terms.min_member:
             short.append(gang)
+    # More members can only be tried on the state if the sizes of all gangs of the group are known.
     is_known = all(gang is not None and gang.terms is not None for gang in gangs)
     there = [key for gang in gangs if gang is not None for key in _unblocked(gang)]
     for gang in short:

@@ -123,6 +123,8 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
             if question.has_required_pod_affinity
             else EmptyCluster(fits=True, node=nodes.names[row])
         )
+    # A demand above the largest allocatable amount explains more than the filters' reasons, which
+    # speak of what is free.
     served = {column for column, _ in question.pod_class.served}
     for column, amount in question.pod_class.demand:
         if column in served:

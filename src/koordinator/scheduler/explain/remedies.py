@@ -66,6 +66,8 @@ def remedies(question: Question, gang: Sequence[Member] = ()) -> Iterator[Remedy
             return one
         return replace(one, text=f"for {question.pod.key}: {one.text}")
 
+    # Refusals of the pod as a whole (quota, gang) and rejections by nodes must both be remedied, so
+    # a remedy for one of them suffices only if the other does not apply.
     refused = [*_for_refusals(question, gang)]
     if len(gang) > 1:
         rest = [

@@ -24,6 +24,8 @@ def correct_for_holds(
     The amounts of some pods add up to no more than evicting all of these frees.  ``lent`` are holds
     whose amounts are counted as free already.
     """
+    # Evicting a reservation frees only what its users left of it, and evicting a user frees only
+    # what it takes beyond its reservation.
     at_hand = {hold.placed.key for hold in lent}
     users: dict[str, list[int]] = defaultdict(list)
     for at, placed in enumerate(pods):

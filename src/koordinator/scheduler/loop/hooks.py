@@ -27,7 +27,11 @@ class Hooks:
         self.install(())
 
     def install(self, features: Iterable[Feature]) -> None:
-        """Ask these features from now on, in this order."""
+        """Use these features from now on; their order is the order of each hook.
+
+        Only methods that a feature overrides become hooks, and whether a feature has a capability
+        is decided here once: the loop iterates over tuples and never tests a feature per pod.
+        """
         self.features = tuple(features)
         self.on_pod_event = self._having(Feature.on_pod_event)
         self.on_left_queue = self._having(Feature.on_left_queue)

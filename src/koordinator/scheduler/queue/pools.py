@@ -18,7 +18,7 @@ from koordinator.scheduler.queue.queued_groups import QueuedGroups
 from koordinator.scheduler.queue.queued_pod import MOVES, Entry, Needs, QueuedPod, QueueState
 
 CAPACITY = 1 << 14
-#: An event, and the key of the only pod it is about (None: anyone)
+#: An event, and the key of the only pod that it concerns; None: all pods
 LogEntry = tuple[ClusterEvent, str | None]
 WINDOW_S = 1.0  # backoffs end together at whole seconds, so that priority decides who is first
 MAX_DOUBLINGS = 62
@@ -44,7 +44,7 @@ class Delays:
         return floor(queued.queued_at_s + min(doubled_s, self.max_backoff_s)) + WINDOW_S
 
     def due_s(self, queued: QueuedPod) -> float:
-        """Return when the pod leaves its state without anything happening; 0 if it is free to."""
+        """Return when the pod leaves its state without an event; 0 if it may leave at any time."""
         match queued.state:
             case QueueState.BACKOFF:
                 return self.ready_at_s(queued)
@@ -78,7 +78,7 @@ class PodHeap:
         heappush(self._entries, entry)
 
     def discard(self, queued: QueuedPod) -> None:
-        """Take out a pod that is in this heap, wherever it stands."""
+        """Remove a pod of this heap; its entry stays until it surfaces or the heap is rebuilt."""
         queued.entry = None
         self._live -= 1
         if not self._live:  # stale entries keep their pods in memory
@@ -98,7 +98,7 @@ class PodHeap:
         return None if first is None or first[0] > now_s else first[4]
 
     def take_run(self, limit: int) -> list[QueuedPod]:
-        """Take the first pod and, up to ``limit``, those right behind it that equal it."""
+        """Pop the first pod and, up to ``limit``, the following ones with the same run key."""
         entries = self._entries
         run: list[QueuedPod] = []
         while entries and len(run) < limit:
@@ -243,7 +243,7 @@ class Pools:
             heap.push(queued, self.delays.due_s(queued))
 
     def validate(self) -> None:
-        """Derive everything redundant again and raise BugError where it differs."""
+        """Recompute every index from the pods, and raise BugError where one differs."""
         self._validate_heaps()
         waiting: dict[str, set[str]] = {}
         for key, queued in self.pods.items():
@@ -312,11 +312,11 @@ class EventLog:
         return len(self._entries)
 
     def counts(self) -> Counter[str]:
-        """Return how many events are kept, by what metrics call them."""
+        """Return the number of recorded events, by their name in metrics."""
         return Counter(event.label for event, _ in list(self._entries))
 
     def open(self, readers: int = 1) -> int:
-        """Return the position from which that many new readers will ask."""
+        """Add readers at the current position, and return it."""
         position = self._start + len(self._entries)
         self._readers[position] = self._readers.get(position, 0) + readers
         return position
@@ -330,7 +330,7 @@ class EventLog:
             self._drop_before(first)
 
     def append(self, event: ClusterEvent, target: str | None = None) -> None:
-        """Record, if anyone is reading.  A full log loses its older half."""
+        """Record an event if there are readers.  A full log drops its older half."""
         if not self._readers:
             return
         if len(self._entries) == self._capacity:
@@ -338,13 +338,13 @@ class EventLog:
         self._entries.append((event, target))
 
     def since(self, position: int) -> list[LogEntry] | None:
-        """Return what came after; None when part of it was lost."""
+        """Return the events after a position; None if some of them were dropped."""
         if position < self._start:
             return None
         return self._entries[position - self._start :]
 
     def validate(self, positions: Iterable[int]) -> None:
-        """Raise BugError unless these are the readers and nothing is kept that none needs."""
+        """Raise BugError unless these are the readers, and no event is kept without a reader."""
         readers = Counter(positions)
         if readers != self._readers:
             raise BugError(f"event log has readers {dict(self._readers)}. Counted {dict(readers)}.")

@@ -273,6 +273,8 @@ class PodClasses:
         meta = pod.metadata
         owner = meta.controller
         requests = pod_requests(spec)
+        # As in kube-scheduler, scores count default amounts for containers without requests; a
+        # placed pod with pod-level requests has only the defaults of the resources that it lacks.
         nonzero = pod_requests(spec, NONZERO_DEFAULTS)
         defaults = placed_defaults(spec, requests)
         placed = nonzero if defaults is NONZERO_DEFAULTS else pod_requests(spec, defaults)

@@ -243,6 +243,8 @@ class PodTable:
             if number not in used:
                 del self._labelset_index[key]
                 self._forget_labelset(number)
+        # Label sets refer to counters and terms by object, so these are collected by id and removed
+        # from all label sets in one pass.
         dropped: set[int] = set()
         for counter_key, counter in [*self._counters.items()]:
             if not counter.was_read:

@@ -130,6 +130,8 @@ class LowNodeLoad:
         prod_sources = anomalous(self.prod_detectors, groups.prod_high)
         if not (sources or prod_sources) or not groups.n_low:
             return set()
+        # As in the original: nodes with low usage restart their count of anomalies only if some
+        # node is anomalous and can be relieved.
         for detectors, node_rows in (
             (self.node_detectors, groups.low),
             (self.prod_detectors, groups.prod_low),

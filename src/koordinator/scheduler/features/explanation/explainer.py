@@ -414,6 +414,7 @@ class _Explainer:
             count and not there[name] for name, count in missing.items()
         ):
             return None
+        # Members that do not exist have no spec; copies of an existing one are the best guess.
         mark = transaction.mark()
         copies = [
             self._put_copy(transaction, there[name][0], number)
@@ -499,6 +500,8 @@ class _Explainer:
             key: max((amount / float(largest[column]) for column, amount in one.demand), default=0)
             for key, one in classes.items()
         }
+        # Packing is order-dependent: small members first place many, and the members of a kind
+        # that fits few nodes must come before others take those nodes.
         smallest_first = sorted(keys, key=lambda key: (size[key], key))
         left = left_over(smallest_first)
         if len(left) < len(least):

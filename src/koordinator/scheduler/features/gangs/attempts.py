@@ -109,7 +109,7 @@ class GangScheduler:
         self._nominations: Nominations = {}  # without the members of the current gang
 
     def forget(self, gang: Gang | None) -> None:
-        """Drop the cached failure of a gang that known_failure a member or was deleted."""
+        """Drop the cached failure of a gang that lost a member or was deleted."""
         if gang is not None and gang.terms is not None:
             self._placer.forget(gang.terms.group_id)
             self._headrooms.forget(gang.terms.group_id)
@@ -142,6 +142,8 @@ class GangScheduler:
         group = self._pod_groups.gang_of(gangs, head.pod)
         if group is not None and self._pod_groups.contradicts(gangs, head):
             return 0
+        # The version keys a cached failure: members are not tried again while neither the gang nor
+        # its topology has changed and no preemption can help.
         version = (gangs.version(head.pod), demand and self._topology_placer.version(demand))
         attempt = gangs.attempt_alone(head.pod) if alone else gangs.attempt(head.pod)
         group_attempt = GangGroupAttempt(attempt, head, version)
@@ -175,6 +177,7 @@ class GangScheduler:
             if key in here
         ]
         self._clean_up(cycle, members)
+        # Nominated members first: each takes its own node before the others could.
         members.sort(key=lambda member: not self._handle.nominator.node_of(member[0].key))
         self._nominations = self._handle.diagnoses.nominated(but=attempt.members)
         placements: Sequence[TopologyPlacement] | None = ()

@@ -159,6 +159,7 @@ class GangPreemption:
         if not isinstance(verdict, Diagnosis) or not verdict.node_count:
             return GangHeadroom()
         fewest = frozenset(attempt.fewest())
+        # An upper bound of what eviction can free spares the search where it cannot succeed.
         if rows is None and fewest and self._is_bounded(cycle, members, len(fewest)):
             message = f"preemption: {NO_HEADROOM.format(len(members))}"
             every = tuple((queued.pod, its_class) for queued, its_class in members)
@@ -167,6 +168,7 @@ class GangPreemption:
                 if "job_refusal" in active.has:
                     message = active.plugin.job_refusal(attempted, message)
             return GangHeadroom(message=message)
+        # Room for all members is preferred; the gang can start with the fewest.
         tried = [list(members), [one for one in members if one[0].key in fewest]]
         messages: list[str] = []
         for some in tried[: 1 if len(tried[0]) == len(tried[1]) or not tried[1] else 2]:

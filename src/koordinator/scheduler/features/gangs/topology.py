@@ -161,10 +161,13 @@ class TopologyPlacer:
         )
         kinds = _kinds(cycle, attempt, demand, ranked)
         needed = _needed(attempt, ranked, missing)
+        # All members first, then the first ranks that may start without the rest: a gang that
+        # fits as a whole is never split.
         for chosen in _choices(job, kinds, ranked, needed):
             is_all = len(chosen) == len(ranked)
             placed = job.place(kinds if is_all else _kinds(cycle, attempt, demand, chosen))
             if placed is None and attempt.is_alone:
+                # A member that is added to a started gang completes no multiple by itself.
                 placed = job.place(_kinds(cycle, attempt, demand.without_multiples(), chosen))
             if placed is not None:
                 done = {assumed.queued.key for assumed in placed}
@@ -175,6 +178,7 @@ class TopologyPlacer:
                     decision.failed += [(*one, verdict) for one in left]
                 return decision
         verdict = job.why_not(kinds)
+        # For members of one kind, the missing headroom alone tells when a retry can succeed.
         if len(kinds) == 1 and not attempt.is_alone and verdict.refused_by == GATHERS:
             is_short = job.most(kinds[0]) < len(needed)
             if is_short and job.note_headroom(kinds[0]):

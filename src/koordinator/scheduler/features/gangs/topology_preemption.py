@@ -220,6 +220,9 @@ class TreePreemption:
             counts = {"members": len(members), "pods": len(lower)}
             log.info("preemption for a tree of PodGroups would take too long", extra=counts)
             return GangHeadroom()
+        # Victims may break gangs, all of whose members must go then.  A gang with a member that may
+        # not be preempted is spared, and the search starts again without it; each round spares at
+        # least one pod, so the loop ends.
         while lower or leaving:
             if len(lower) > MOST_PODS:
                 break
@@ -263,6 +266,7 @@ class TreePreemption:
             assumed += decision.placed
             if decision.is_lost or not assumed:
                 return GangHeadroom()
+            # Reprieve the pods one by one, the most important first, as long as all members fit.
             for placed in self._order(lower):
                 state.put_back(placed)
                 del away[placed.key]

@@ -64,6 +64,8 @@ class Judge:
             met = in_terms_of(offer.amounts, requests)
             if affinity is None and not any(met.get(n) for n in offer.restricted if n != PODS):
                 continue
+            # The node must have room beside the hold, and the hold may be restricted.  Devices, CPUs
+            # and NUMA nodes come last, since they need the filters once more.
             shortfall = short_on_node(requests, free, remaining(offer, hold.used), self.ignored)
             inside = self._short_inside(hold, detailed=detailed)
             if not shortfall and not inside:
@@ -151,6 +153,8 @@ class Judge:
 
         If it is the only hold and already restored, the filters of these plugins have run on it.
         """
+        # The filters have run with all holds restored at once.  Which hold a pod may use has to be
+        # answered for each alone.
         restricted = hold is not None and hold.offer.is_restricted and hold.has_parts
         if not self.parts or (alone and hold is not None and hold.restored and not restricted):
             return ()

@@ -153,6 +153,7 @@ def align(
     ]
     lists = [listed for _, listed in opinions]
     unsatisfied = [name for name, listed in opinions if not listed]
+    # BestEffort admits every pod, even if a resource has no hint: this comes before the rejection.
     if policy is NumaTopologyPolicy.BEST_EFFORT:
         return _best_preferred(lists, machine, exclusive) or _best_effort(lists, machine)
     if unsatisfied:
@@ -169,6 +170,7 @@ def align(
         parts = sorted(_summary(name, listed) for name, listed in opinions)
         cause = ("," if single else " & ").join(parts)
         return Alignment(admitted=False, reasons=(f"Unaligned NUMA Hint cause {cause}",))
+    # With one NUMA node, a set of all nodes is no restriction; the original reports none either.
     return Alignment(admitted=True) if single and best.zones == machine.all_zones else best
 
 
@@ -186,7 +188,7 @@ def _best_preferred(
     best, best_score = 0, 0
     for zones in subsets(machine.zones):
         if best and zones.bit_count() > best.bit_count():
-            break
+            break  # subsets come by size, and a smaller set always wins
         if zones in named and machine.accepts(zones, exclusive):
             score = sum([scores.get(zones, 0) for scores in preferred])
             if not best or _is_better(zones, score, best, best_score):
