@@ -160,7 +160,7 @@ def _with_weights(plugin_set: Any, path: str, changes: list[Conversion]) -> Any:
         else plugin
         for plugin in enabled
     ]
-    # v1 has other default weights, so the conversion states those of v1beta2 where none is given.
+    # v1 has other default weights, so the conversion states the older ones where none is given.
     named = {each.get("name") for each in enabled if isinstance(each, dict)}
     disabled = plugin_set.get("disabled")
     off = {each.get("name") for each in disabled or () if isinstance(each, dict)}

@@ -178,7 +178,7 @@ class TopologyPlacer:
                     decision.failed += [(*one, verdict) for one in left]
                 return decision
         verdict = job.why_not(kinds)
-        # For members of one kind, the missing headroom alone tells when a retry can succeed.
+        # For members of one kind, the headroom alone determines when a retry can succeed.
         if len(kinds) == 1 and not attempt.is_alone and verdict.refused_by == GATHERS:
             is_short = job.most(kinds[0]) < len(needed)
             if is_short and job.note_headroom(kinds[0]):

@@ -64,8 +64,8 @@ class Judge:
             met = in_terms_of(offer.amounts, requests)
             if affinity is None and not any(met.get(n) for n in offer.restricted if n != PODS):
                 continue
-            # The node must have room beside the hold, and the hold may be restricted.  Devices, CPUs
-            # and NUMA nodes come last, since they need the filters once more.
+            # The node must have room beside the hold, and the hold may be restricted.  Devices,
+            # CPUs and NUMA nodes come last, since they need the filters once more.
             shortfall = short_on_node(requests, free, remaining(offer, hold.used), self.ignored)
             inside = self._short_inside(hold, detailed=detailed)
             if not shortfall and not inside:
