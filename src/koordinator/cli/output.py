@@ -1,14 +1,16 @@
 """Printers of results as tables, JSON and YAML, and of warnings.
 
-The library of tables is loaded when something is printed: components load this module for their
-flags, and print nothing.
+Rich, the library of tables, takes a tenth of the start of a command.  It is loaded when something
+is printed that needs layout: components load this module for their flags and print nothing, and a
+file or pipe gets lines that fit as they are.
 """
 
 import enum
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import msgspec
 
@@ -33,6 +35,8 @@ WIDTH_WITHOUT_TERMINAL = 200
 _GAP = 2  # characters between two columns of a table
 _LEAST_HEADROOM = 30  # characters for a column of reasons; below it they get lines of their own
 LONGEST_MESSAGE = 2000  # characters; a message may quote input of any length
+#: Environment variables by which Rich takes a file or pipe for a terminal.
+_FORCING_TERMINAL: Final = ("FORCE_COLOR", "TTY_COMPATIBLE")
 
 
 def console(*, stderr: bool = False) -> "Console":
@@ -48,15 +52,51 @@ def console(*, stderr: bool = False) -> "Console":
     )
 
 
+def _needs_layout(lines: Iterable[str], stream: TextIO) -> bool:
+    """Return False if Rich would write the lines to the stream as they are."""
+    if stream.isatty() or any(map(os.environ.get, _FORCING_TERMINAL)):
+        return True
+    return not all(
+        line.isascii() and line.isprintable() and len(line) <= WIDTH_WITHOUT_TERMINAL
+        for line in lines
+    )
+
+
 def warn(about: object) -> None:
     """Print a warning to standard error."""
-    console(stderr=True).print(f"warning: {one_line(about)}", style="yellow", markup=False)
+    line = f"warning: {one_line(about)}"
+    if _needs_layout([line], sys.stderr):
+        console(stderr=True).print(line, style="yellow", markup=False)
+    else:
+        sys.stderr.write(f"{line}\n")
 
 
 def one_line(error: object) -> str:
     """Return a message as one line without control characters."""
     text = "".join(char if char.isprintable() else " " for char in str(error))
     return cut(text, LONGEST_MESSAGE)
+
+
+def print_outcomes(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], none: str, summary: str
+) -> None:
+    """Print a table whose last column is a reason, as ``print_with_reasons``, and a summary."""
+    columns = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
+    lines = [none]
+    if rows:
+        lines = [
+            "".join(f" {text:{width}} " for text, width in zip(row, columns, strict=True))
+            for row in (headers, *rows)
+        ]
+    has_headroom = WIDTH_WITHOUT_TERMINAL - sum(columns[:-1]) >= _LEAST_HEADROOM + _GAP * len(
+        columns
+    )
+    if has_headroom and not _needs_layout([*lines, summary], sys.stdout):
+        sys.stdout.writelines(f"{line}\n" for line in (*lines, summary))
+        return
+    printer = console()
+    print_with_reasons(printer, headers, rows, none)
+    printer.print(summary)
 
 
 def print_with_reasons(

@@ -33,7 +33,7 @@ from koordinator.cli.input.configuration import (
 from koordinator.cli.input.live import find_cluster, is_live, read_gates, with_cluster
 from koordinator.cli.input.scope import ScopeFlags, parse_time
 from koordinator.cli.input.unused_objects import unused_objects
-from koordinator.cli.output import Output, console, print_data, print_with_reasons, warn
+from koordinator.cli.output import Output, print_data, print_outcomes, warn
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
@@ -242,10 +242,9 @@ def _print_table(result: ScheduleResult, not_simulated: int) -> None:
     rows += [(bound.pod, bound.node, "") for bound in result.placements]
     rows += [(refused.pod, "-", refused.message) for refused in result.unschedulable]
     rows += [(evicted.pod, "(evicted)", evicted.reason) for evicted in result.evicted]
-    printer = console()
-    print_with_reasons(printer, ("POD", "NODE", "WHY"), rows, "there are no pending pods")
-    printer.print(
+    summary = (
         f"{len(result.placements)} placed, {len(result.unschedulable)} unschedulable, "
         f"{len(result.evicted)} evicted"
         + (f"; {not_simulated} workloads not simulated" if not_simulated else "")
     )
+    print_outcomes(("POD", "NODE", "WHY"), rows, "there are no pending pods", summary)

@@ -2,12 +2,13 @@
 
 ``importlib.metadata`` and the packages behind it take a twentieth of the start of a command, and
 most environments have no entry point for this program: it is imported where there may be one.
+A search among a hundred packages with ``pathlib`` takes three times as long as with ``os``.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -62,26 +63,27 @@ def _may_exist(group: str) -> bool:
         return True
 
 
-def _places() -> Iterator[Path]:
+def _places() -> Iterator[str]:
     """Yield the archives of the import path, and the metadata of packages in its folders."""
     for entry in sys.path:
-        place = Path(entry or ".")
-        if place.suffix == ".egg" or not place.is_dir():
+        place = entry or "."
+        if place.endswith(".egg") or not os.path.isdir(place):  # noqa: PTH112 -- see above
             yield place
             continue
-        for package in place.iterdir():
-            if package.suffix.lower() in {".dist-info", ".egg-info", ".egg"}:
-                yield package
+        for package in os.listdir(place):  # noqa: PTH208 -- see above
+            if package.lower().endswith((".dist-info", ".egg-info", ".egg")):
+                yield f"{place}/{package}"
 
 
-def _is_archive(place: Path) -> bool:
-    if place.suffix == ".egg":
+def _is_archive(place: str) -> bool:
+    if place.endswith(".egg"):
         return True
-    return place.is_file() and not place.name.lower().endswith(".egg-info")
+    return not place.lower().endswith((".dist-info", ".egg-info")) and os.path.isfile(place)  # noqa: PTH113 -- see above
 
 
-def _declared(place: Path) -> bytes:
+def _declared(place: str) -> bytes:
     try:
-        return (place / "entry_points.txt").read_bytes()
+        with open(f"{place}/entry_points.txt", "rb") as file:  # noqa: PTH123 -- see above
+            return file.read()
     except (FileNotFoundError, NotADirectoryError):
         return b""

@@ -1,15 +1,18 @@
 """Output for people: names whole, reasons wrapped, sentences instead of empty tables."""
 
+import contextlib
 import io
 import re
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
 from koordinator.api.kubescheduler import ElasticQuotaArgs
 from koordinator.cli.main import app
-from koordinator.cli.output import print_with_reasons
+from koordinator.cli.output import print_outcomes, print_with_reasons
 from koordinator.cli.quota import as_table
 from koordinator.domain.quota import QuotaRules
 from koordinator.domain.quota.figures import counted_quotas
@@ -43,6 +46,24 @@ def test_reasons_stand_beside_short_names_and_wrap() -> None:
     assert re.fullmatch(r" POD +NODE +WHY *", lines[0])
     assert len(lines) > 2
     assert max(map(len, lines)) <= 80
+
+
+CELLS = st.text(st.characters(codec="latin-1"), max_size=40) | st.sampled_from([POD, WHY, ""])
+
+
+@given(rows=st.lists(st.tuples(CELLS, CELLS, CELLS), max_size=4))
+@example(rows=[(POD, "-", WHY[:100])])
+@example(rows=[("a" * 90, "b" * 80, "short")])
+def test_a_file_gets_what_rich_lays_out(rows: list[tuple[str, str, str]]) -> None:
+    """Lines that need no layout are written without loading it."""
+    expected = Console(file=io.StringIO(), width=200, highlight=False)
+    print_with_reasons(expected, ("POD", "NODE", "WHY"), rows, "there are none")
+    expected.print("the summary")
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        print_outcomes(("POD", "NODE", "WHY"), rows, "there are none", "the summary")
+
+    assert isinstance(expected.file, io.StringIO)
+    assert shown.getvalue() == expected.file.getvalue()
 
 
 @pytest.mark.parametrize(

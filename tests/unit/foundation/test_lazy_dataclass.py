@@ -6,9 +6,9 @@ import inspect
 import pickle
 import re
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, field
+from dataclasses import KW_ONLY, FrozenInstanceError, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -156,8 +156,54 @@ def test_nothing_is_generated_before_its_first_use() -> None:
     Pair(1, 2)
     after = dict(vars(Pair))
 
-    assert [name for name, value in after.items() if value is not before[name]] == ["__init__"]
+    changed = {name for name, value in after.items() if value is not before[name]}
+    assert changed == {
+        "__init__",
+        "__dataclass_fields__",
+        "__dataclass_params__",
+        "__match_args__",
+    }
     assert inspect.isfunction(after["__init__"])
+
+
+def test_slots_and_fields_are_those_of_the_standard_library() -> None:
+    """Annotations that declare no field, and bases with and without slots."""
+
+    def shape(decorator: Callable[..., Any]) -> list[object]:
+        class Base:
+            shared: int = 0
+
+        base = decorator(slots=True)(Base)
+
+        class Open:
+            late: str = "late"
+
+        open_base = decorator()(Open)
+
+        class Pseudo:
+            count: ClassVar[int] = 3
+            total: "ClassVar[int]" = 4
+            plain: "dict[str, int]" = field(default_factory=dict)
+            _: KW_ONLY
+            last: int | None = None
+
+        derived: dict[str, Any] = {"__annotations__": {"shared": int, "own": str}}
+        derived |= {"shared": 1, "own": "own"}
+        of_open: dict[str, Any] = {"__annotations__": {"own": str}, "own": "own"}
+        made = [
+            decorator(slots=True)(Pseudo),
+            decorator(slots=True)(type("Derived", (base,), derived)),
+            decorator(slots=True)(type("OfOpen", (open_base,), of_open)),
+        ]
+        first = made[0]({}, last=1)
+        seen: list[object] = [first.plain, first.last, Pseudo.count, made[0].total]
+        for cls in made:
+            seen += [cls.__slots__, cls.__match_args__, cls.__qualname__, hasattr(cls, "own")]
+            seen += [(each.name, each.kw_only, each.default) for each in dataclasses.fields(cls)]
+            seen += [dataclasses.is_dataclass(cls), repr(cls.__dataclass_params__)]
+        return [*seen, repr(made[1]()), repr(made[2]())]
+
+    assert shape(dataclasses.dataclass) == shape(dataclass)
 
 
 def test_the_package_uses_no_other_decorator() -> None:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import field
 from dataclasses import replace as replace_fields
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -30,18 +30,17 @@ from koordinator.api.dynamic_resources import (
     ResourceSliceSpec,
 )
 from koordinator.api.node import Node
-from koordinator.domain.dynamic_resources.selectors import (
-    ComparedAttribute,
-    compared_attribute,
-    device_variables,
-    matches,
-    parts_read,
-    values_read,
-)
 from koordinator.domain.node_selection import matches_node_selector
-from koordinator.foundation.cel import CelError, CelProgram
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.lazy_module import lazy_module
+
+if TYPE_CHECKING:
+    from koordinator.domain.dynamic_resources import selectors
+    from koordinator.foundation import cel
+else:  # without selectors, nothing evaluates expressions
+    selectors = lazy_module("koordinator.domain.dynamic_resources.selectors")
+    cel = lazy_module("koordinator.foundation.cel")
 
 ANSWERS_KEPT: Final = 16  # cached expression results per device
 ALIKE_KEPT: Final = 1 << 14  # cached results shared by equal devices
@@ -59,7 +58,7 @@ class InventoryDevice:
     _variables: dict[str, Any] | None = None
     _answers: dict[str, bool | str] = field(default_factory=dict)
 
-    def matches(self, program: CelProgram) -> bool:
+    def matches(self, program: "cel.CelProgram") -> bool:
         """Return whether an expression is true for the device.  Raises CelError."""
         answer = self._answers.get(program.text)
         if answer is None:
@@ -68,19 +67,21 @@ class InventoryDevice:
                 self._answers.clear()
             self._answers[program.text] = answer
         if isinstance(answer, str):
-            raise CelError(answer)
+            raise cel.CelError(answer)
         return answer
 
-    def _answer_of_alike(self, program: CelProgram) -> bool | str:
+    def _answer_of_alike(self, program: "cel.CelProgram") -> bool | str:
         """Return the result shared by all devices with the same values of the fields read."""
-        parts = parts_read(program)
-        values = values_read(parts, self.id[0], self.spec) if parts is not None else None
+        parts = selectors.parts_read(program)
+        values = None
+        if parts is not None:
+            values = selectors.values_read(parts, self.id[0], self.spec)
         key = (program.text, values)
         answer = _ALIKE.get(key) if values is not None else None
         if answer is None:
             try:
-                answer = matches(program, self._known_variables())
-            except CelError as error:
+                answer = selectors.matches(program, self._known_variables())
+            except cel.CelError as error:
                 answer = str(error)
             if values is not None:
                 if len(_ALIKE) >= ALIKE_KEPT:
@@ -91,18 +92,18 @@ class InventoryDevice:
     def _known_variables(self) -> dict[str, Any]:
         if self._variables is None:
             try:
-                self._variables = device_variables(self.id[0], self.spec)
+                self._variables = selectors.device_variables(self.id[0], self.spec)
             except InputError as error:
-                raise CelError(str(error)) from None
+                raise cel.CelError(str(error)) from None
         return self._variables
 
-    def attribute(self, name: str) -> ComparedAttribute | None:
+    def attribute(self, name: str) -> "selectors.ComparedAttribute | None":
         """Return what constraints compare of a qualified attribute; None if there is none."""
         attribute: DeviceAttribute | None = self.spec.attributes.get(name)
         domain, _, short = name.partition("/")
         if attribute is None and domain == self.id[0]:
             attribute = self.spec.attributes.get(short)
-        return compared_attribute(attribute) if attribute is not None else None
+        return selectors.compared_attribute(attribute) if attribute is not None else None
 
     def reaches(self, node: Node) -> bool:
         """Return whether a node can access the device of a slice with per-device selection."""

@@ -6,7 +6,7 @@ Source: k8s.io/dynamic-resource-allocation structured/internal/incubating/alloca
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from koordinator.api.dynamic_resources import (
     ALL,
@@ -20,11 +20,17 @@ from koordinator.api.dynamic_resources import (
     ResourceClaim,
 )
 from koordinator.domain.dynamic_resources.inventory import InventoryDevice
-from koordinator.domain.dynamic_resources.selectors import compile_selector
-from koordinator.foundation.cel import CelError, CelProgram
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.lazy_module import lazy_module
 from koordinator.foundation.quantity import Quantity
+
+if TYPE_CHECKING:
+    from koordinator.domain.dynamic_resources import selectors
+    from koordinator.foundation import cel
+else:  # without selectors, nothing evaluates expressions
+    selectors = lazy_module("koordinator.domain.dynamic_resources.selectors")
+    cel = lazy_module("koordinator.foundation.cel")
 
 _MISSING_KEY_HINT: Final = (
     "consider using CEL optional chaining (.? followed by orValue()) or guarding the check with "
@@ -56,7 +62,7 @@ class SelectorCondition:
 
     label: str  # class gpu: selector #0, or claim ns/name: selector #1
     expression: str
-    program: CelProgram | InputError
+    program: "cel.CelProgram | InputError"
 
     def matches(self, device: InventoryDevice) -> bool:
         """Return whether the device matches.  Raises AllocationError."""
@@ -64,7 +70,7 @@ class SelectorCondition:
             raise AllocationError(f"{self.label}: CEL compile error: {self.program}")
         try:
             return device.matches(self.program)
-        except CelError as error:
+        except cel.CelError as error:
             name = "/".join(device.id)
             raise BrokenSelectorError(self.label, name, str(error)) from None
 
@@ -166,13 +172,13 @@ def _option(
     )
 
 
-def _conditions(owner: str, selectors: Sequence[DeviceSelector]) -> tuple[SelectorCondition, ...]:
+def _conditions(owner: str, declared: Sequence[DeviceSelector]) -> tuple[SelectorCondition, ...]:
     return tuple(
         SelectorCondition(
             f"{owner}: selector #{index}",
             selector.cel.expression,
-            compile_selector(selector.cel.expression),
+            selectors.compile_selector(selector.cel.expression),
         )
-        for index, selector in enumerate(selectors)
+        for index, selector in enumerate(declared)
         if selector.cel is not None
     )

@@ -7,7 +7,7 @@ their usage does not depend on one node.
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain, count
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from koordinator.api.codec import encode_part
@@ -30,10 +30,15 @@ from koordinator.domain.dynamic_resources.requests import (
     PendingClaim,
     RequestOption,
 )
-from koordinator.domain.dynamic_resources.selectors import parts_read, values_read
 from koordinator.domain.dynamic_resources.shares import DevicesInUse, consumption, limits_of
-from koordinator.foundation.cel import CelProgram
+from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.lazy_module import lazy_module
+
+if TYPE_CHECKING:
+    from koordinator.domain.dynamic_resources import selectors
+else:  # without selectors, nothing evaluates expressions
+    selectors = lazy_module("koordinator.domain.dynamic_resources.selectors")
 
 NUMBERS: Final = 1 << 12
 READINGS: Final = 16  # cached content numbers per slice
@@ -147,7 +152,7 @@ class ShapeReader:
 
     def _values(self, device: InventoryDevice) -> Hashable:
         """Return the values that determine a device's traits; None if undetermined."""
-        values = values_read(self._parts or (), device.id[0], device.spec)
+        values = selectors.values_read(self._parts or (), device.id[0], device.spec)
         return (values, self._own(device)) if values is not None else None
 
     def _own(self, device: InventoryDevice) -> tuple[Hashable, ...]:
@@ -176,8 +181,8 @@ def _parts(options: Iterable[RequestOption]) -> tuple[tuple[str, str, str], ...]
     distinct: dict[tuple[str, str, str], None] = {}
     for option in options:
         for condition in option.conditions:
-            if isinstance(condition.program, CelProgram):
-                parts = parts_read(condition.program)
+            if not isinstance(condition.program, InputError):
+                parts = selectors.parts_read(condition.program)
                 if parts is None:
                     return None
                 distinct |= dict.fromkeys(parts)

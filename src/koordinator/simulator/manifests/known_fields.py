@@ -9,11 +9,12 @@ immutable, so a shared spec is as good as one for each pod.  Only what is beside
 spec, metadata and status, is decoded, completed and validated for each pod.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path, PurePath
 from types import GenericAlias
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -23,10 +24,15 @@ from koordinator.api.defaults import DEFAULT_NAMESPACE
 from koordinator.api.kubescheduler import did_you_mean
 from koordinator.api.meta import JsonObject, ObjectMeta
 from koordinator.api.pod import Pod, PodSpec, PodStatus
-from koordinator.api.schema import all_crds
 from koordinator.foundation.decoders import JsonDecoder, convert, decode_json, decoder_of
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.lazy_module import lazy_module
+
+if TYPE_CHECKING:
+    from koordinator.api import schema
+else:  # for kinds of Koordinator
+    schema = lazy_module("koordinator.api.schema")
 
 MOST_SPECS: Final = 1 << 14
 _PENDING: Final = PodStatus(phase="Pending")
@@ -71,6 +77,12 @@ _KUSTOMIZATION_FIELDS: Final = {
 }
 
 
+#: Manifests of a kind that are compared field by field; making types that do it faster takes as
+#: long as comparing some 200 pods.
+_FEW: Final = 100
+_COMPARED: Final = Counter[str]()  # manifests by kind that were compared field by field
+
+
 class _Table(msgspec.Struct):
     kinds: dict[str, str]  # "apps/v1/Deployment" to type
     types: Types  # type to field to type; empty: not looked into
@@ -100,12 +112,12 @@ def _table() -> _Table:
 def _of_crds() -> _Table:
     kinds: dict[str, str] = {}
     types: Types = {}
-    for crd in all_crds():
+    for crd in schema.all_crds():
         spec = crd["spec"]
         for version in spec["versions"]:
             name = f"{spec['group']}/{version['name']}/{spec['names']['kind']}"
-            schema = version["schema"]["openAPIV3Schema"]
-            kinds[name] = _type_of_schema(name, schema, types)
+            fields = version["schema"]["openAPIV3Schema"]
+            kinds[name] = _type_of_schema(name, fields, types)
             types[name] |= {"metadata": _METADATA}
     if reservations := [name for name in types if name.endswith("/Reservation.spec")]:
         for name in reservations:  # its schema leaves the template open
@@ -158,6 +170,9 @@ def unknown_fields(
     if name not in table.kinds:
         return []
     root = table.kinds[name]
+    if _COMPARED[name] < _FEW:
+        _COMPARED[name] += 1
+        return list(_unknown(_tree(manifest), root, ""))
     try:
         if isinstance(manifest, dict):
             convert(manifest, _strict(root, json=False), str_keys=True)
