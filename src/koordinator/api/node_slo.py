@@ -1,12 +1,10 @@
-"""NodeSLO: strategies of koordlet on a node.
+"""NodeSLO: strategies of koordlet on a node, their defaults, and the overlay of one on another.
 
-Everything is optional; the manager renders it from its configuration.
-Source: koordinator apis/slo/v1alpha1/nodeslo_types.go, host_application.go.
+Everything is optional; the manager renders it from its configuration.  The defaults contain no QoS
+classes: the manager renders none, the node agent has its own.
 
-Defaults of a NodeSLO that manager and node agent share, and one strategy laid over another.
-
-The defaults contain no QoS classes: the manager renders none, the node agent has its own.
-Source: koordinator pkg/util/sloconfig/nodeslo_config.go; pkg/util/utils.go, ``MergeCfg``.
+Source: koordinator apis/slo/v1alpha1/nodeslo_types.go, host_application.go;
+pkg/util/sloconfig/nodeslo_config.go; pkg/util/utils.go, ``MergeCfg``.
 """
 
 from typing import Annotated, ClassVar, Final, TypeVar

@@ -1,12 +1,11 @@
 """Amounts of several resources by name, in canonical units: milli-CPU, bytes, whole units.
 
+``go_amounts`` returns them in the fields of kube-scheduler's ``Resource``, for debugging pages.
+
 Source: koordinator apis/extension/node_resource_amplification.go, ``Amplify``;
 pkg/scheduler/plugins/elasticquota/core/runtime_quota_calculator.go, ``getQuantityValue``,
-``createQuantity``; k8s.io/apiserver pkg/quota/v1/resources.go, ``SubtractWithNonNegativeResult``.
-
-Amounts in the fields that kube-scheduler keeps them in, as its pages show them.
-
-Source: kubernetes pkg/scheduler/framework/types.go ``Resource``.
+``createQuantity``; k8s.io/apiserver pkg/quota/v1/resources.go, ``SubtractWithNonNegativeResult``;
+kubernetes pkg/scheduler/framework/types.go ``Resource``.
 """
 
 import math

@@ -1,12 +1,10 @@
 """Transformations of objects when they are read.
 
 Former resource names are replaced, a label may override the scheduler name, and reserved amounts of
-a node are subtracted. Source: koordinator pkg/util/transformer (pod_transformer.go,
-node_transformer.go).
+a node are subtracted.  Each transformation of a pod has a feature gate of its name.
 
-Each is behind the feature gate of its name.
-
-Source: koordinator pkg/util/transformer/pod_transformer.go; apis/extension/priority.go,
+Source: koordinator pkg/util/transformer (pod_transformer.go, node_transformer.go); koordinator
+pkg/util/transformer/pod_transformer.go; apis/extension/priority.go,
 ``GetPodPriorityValueWithDefault``; apis/extension/resource.go, ``GetPodReplaceResourcesConfig``.
 """
 

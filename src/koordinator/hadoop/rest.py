@@ -1,11 +1,11 @@
 """Web services of YARN over HTTP: the ResourceManager, and the NodeManager with its containers.
 
-Source: RFC 9112 by the standard library's ``http.client``; Hadoop's answers are JSON where they
-are asked to be.
+The body of a change has no root element: with one, the ResourceManager responds with 200 and
+changes nothing.
 
-Source: Hadoop RMWebServices, ``updateNodeResource`` and ``signalToContainer``; ResourceOptionInfo;
-NMWebServices, ``getNodeContainers``; yarn-copilot pkg/copilot-agent/nm/client.go.
-The body of a change has no root element: with one, the answer is 200 and the node has nothing.
+Source: RFC 9112 by the standard library's ``http.client``; Hadoop RMWebServices,
+``updateNodeResource`` and ``signalToContainer``; ResourceOptionInfo; NMWebServices,
+``getNodeContainers``; yarn-copilot pkg/copilot-agent/nm/client.go.
 """
 
 import http.client

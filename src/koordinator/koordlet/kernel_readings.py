@@ -1,11 +1,10 @@
-"""Parsers of the kernel's statistics of cgroups and in procfs.  Texts in, numbers out.
+"""Parsers of the kernel's statistics of cgroups and in procfs: text in, numbers out.
 
 A text that the kernel does not write, such as a truncated one, is an InputError.
-Source: koordinator pkg/koordlet/util/system/cgroup_resource.go, cgroup2.go, memory.go, psi.go,
-kidled_util.go; Linux Documentation/accounting/psi.rst.
 
-A text that the kernel does not write is an InputError.
-Source: koordinator pkg/koordlet/util/stat.go, meminfo.go, cpuinfo.go; man 5 proc.
+Source: koordinator pkg/koordlet/util/system/cgroup_resource.go, cgroup2.go, memory.go, psi.go,
+kidled_util.go; koordinator pkg/koordlet/util/stat.go, meminfo.go, cpuinfo.go; Linux
+Documentation/accounting/psi.rst; man 5 proc.
 """
 
 from collections.abc import Callable, Mapping

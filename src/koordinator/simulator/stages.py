@@ -1,7 +1,8 @@
 """Life cycles of pods and nodes in a virtual cluster: stages, transitions and durations.
 
 All stages and transitions of pods and nodes are defined here; the world (``world.py``) applies
-them at their times.  Times are seconds; random draws use a numpy generator.
+them at their times.  Times are seconds; random draws use a numpy generator.  The budget of moves and
+the benefit of an eviction are here as well, since the world and the research policies share them.
 
     pod    PENDING ──bound──► RUNNING ──done──► FINISHED
                    └─bound─► INTERRUPTED  (the node has failed, unnoticed so far)
@@ -13,8 +14,6 @@ them at their times.  Times are seconds; random draws use a numpy generator.
 
 Source: kubernetes v1.35 pkg/controller/nodelifecycle/node_lifecycle_controller.go (conditions and
 taints), pkg/controller/tainteviction/taint_eviction.go ``getMinTolerationTime``.
-
-Budget of evictions, and evaluation of their benefit.
 """
 
 import math
@@ -33,8 +32,6 @@ from koordinator.domain.node_selection import tolerates
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import BugError
 from koordinator.foundation.lazy_dataclass import dataclass
-
-# -- durations -------------------------------------------------------------------------------
 
 _PER = 1000.0
 
@@ -57,6 +54,9 @@ RUNNING_CONDITIONS = tuple(
 READY_CONDITION = Condition(
     type="Ready", status="True", reason="KubeletReady", message="kubelet is posting ready status"
 )
+
+
+# -- durations -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,10 @@
-"""Copilot, the agent on a node that lists and ends YARN containers.
+"""Copilot: the agent on a node that lists and ends the YARN containers of one NodeManager.
+
+It is an HTTP server on a Unix socket, with the original's paths, fields and statuses.  Only the
+user that runs the copilot may open the socket.  It kills the processes in the container's cgroup;
+without cgroups it has the ResourceManager signal the container, if one is configured.
 
 Source: yarn-copilot pkg/copilot-agent.
-
-HTTP server of the copilot on a Unix socket, with the original's paths, fields and statuses.
-
-Only the user that runs the copilot may open the socket.
-
-Lists the containers of one NodeManager and ends them.
-
-The agent kills the processes in the container's cgroup.  Without cgroups it has the ResourceManager
-signal the container, if one is configured.
 """
 
 import json

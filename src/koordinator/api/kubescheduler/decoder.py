@@ -1,16 +1,17 @@
-"""From the containers of a YAML or JSON file to typed configuration, refusing what is not known.
+"""Decoding of a KubeSchedulerConfiguration from YAML or JSON, with unknown fields refused.
 
 The file is walked beside the types before msgspec builds them: that way a message can name the
-whole path, show what was found and list what is accepted.  A null means that the field is absent.
+whole path, show the invalid value and list the accepted ones.  A null means that the field is
+absent.
+
+Files of v1beta2 and v1beta3 are converted to v1.  Kubernetes 1.28 and 1.29 removed these versions;
+Koordinator's charts 1.4 and 1.5 contain them.  The result schedules as the file did: default
+weights of v1beta2 that v1 has changed become explicit.
+
 Source: kubernetes cmd/kube-scheduler/app/options/configfile.go (strict decoding);
-k8s.io/kube-scheduler config/v1/types.go, ``decodeNestedObjects``.
-
-Conversion of a KubeSchedulerConfiguration of v1beta2 or v1beta3 to v1.
-
-Kubernetes 1.28 and 1.29 removed these versions; Koordinator's charts 1.4 and 1.5 contain them.  The
-result schedules as the file did: default weights of v1beta2 that v1 has changed become explicit.
-Source: kube-scheduler's configuration API of Kubernetes 1.24, v1beta2 and v1beta3, with their
-default plugins; changelogs of Kubernetes 1.25 to 1.31.
+k8s.io/kube-scheduler config/v1/types.go, ``decodeNestedObjects``; kube-scheduler's configuration
+API of Kubernetes 1.24, v1beta2 and v1beta3, with their default plugins; changelogs of Kubernetes
+1.25 to 1.31.
 """
 
 import functools

@@ -1,13 +1,11 @@
-"""Address of the API server and credentials, from a kubeconfig or the service account of the pod.
+"""Address of the API server and credentials, from kubeconfig files or the pod's service account.
 
-Only paths of credential files are returned: the files are rotated, so they are read on use.
+Several kubeconfig files are merged as kubectl does: of entries with one name the first counts, and
+so does the first ``current-context``.  Only paths of credential files are returned: the files are
+rotated, so they are read on use.
+
 Source: k8s.io/client-go tools/clientcmd/client_config.go, validation.go; rest/config.go
-``InClusterConfig``.
-
-Kubeconfig files as typed entries, several files merged as kubectl does.
-
-Of entries with one name the first counts, and so does the first ``current-context``.
-Source: k8s.io/client-go tools/clientcmd/api/v1/types.go (fields), loader.go ``Load`` (merging).
+``InClusterConfig``; tools/clientcmd/api/v1/types.go (fields), loader.go ``Load`` (merging).
 """
 
 import os

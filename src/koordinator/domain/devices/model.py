@@ -1,13 +1,10 @@
-"""Device model of a node: groups of devices and their PCIe and NUMA topology.
+"""Device model of a node: groups of devices, their topology, and templates of virtual devices.
 
-Equal machines share one ``NodeModel``; ``NodeDevices`` holds the state of one node.
+Equal machines share one ``NodeModel``; ``NodeDevices`` holds the state of one node.  Templates are
+the fixed sizes into which cards of some models can be divided.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare: allocator_gpu.go ``allocateFromScope``;
-allocator_gpu_helper.go ``GetGPUTopologyScope``.
-
-Virtual templates: the fixed sizes into which cards of some models can be divided.
-
-Source: koordinator pkg/scheduler/plugins/deviceshare/gpu_shared_resource_templates_cache.go.
+allocator_gpu_helper.go ``GetGPUTopologyScope``; gpu_shared_resource_templates_cache.go.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,13 +1,12 @@
-"""A pod's device requests together with the settings in its annotations.
+"""A pod's device requests with the settings in its annotations, and their form on one model.
+
+On a model, a request is a number of devices of each type and the candidates for them.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare/utils.go, ``preparePod``,
 ``parsePodDeviceShareExtensions``, ``parseGPURequirements``; koordinator
-pkg/scheduler/plugins/deviceshare/plugin.go, ``Filter``.
-
-A request resolved for one model: number of devices of each type, and candidates.
-
-Source: koordinator pkg/scheduler/plugins/deviceshare: devicehandler_default.go
-``CalcDesiredRequestsAndCount``; device_allocator.go ``Prepare``.
+pkg/scheduler/plugins/deviceshare/plugin.go, ``Filter``; koordinator
+pkg/scheduler/plugins/deviceshare: devicehandler_default.go ``CalcDesiredRequestsAndCount``;
+device_allocator.go ``Prepare``.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,15 +1,11 @@
-"""Status of allocated claims, and reservations of claims for pods.
+"""Status of allocated claims, and reservations of claims for pods and PodGroups.
+
+A pod shares a claim with its PodGroup of scheduling.k8s.io if both have an entry with the same name
+and the same claim or template.  The claim is then reserved for the group, not for the pod.
 
 Source: k8s.io/dynamic-resource-allocation structured/internal/incubating/allocator_incubating.go
-``Allocate``, ``createNodeSelector``; resourceclaim/claim.go.
-
-Claims that all pods of a PodGroup of scheduling.k8s.io share.
-
-A pod shares a claim with its group if both have an entry with the same name and the same claim or
-template. The claim is then reserved for the group, not for the pod.
-
-Source: k8s.io/dynamic-resource-allocation resourceclaim/resourceclaim.go ``BindTo``, ``IsForPod``,
-``IsReservedForPod``, ``NameFromPodGroup``.
+``Allocate``, ``createNodeSelector``; resourceclaim/claim.go; resourceclaim/resourceclaim.go
+``BindTo``, ``IsForPod``, ``IsReservedForPod``, ``NameFromPodGroup``.
 """
 
 import uuid

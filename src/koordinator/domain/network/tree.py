@@ -2,13 +2,11 @@
 
 Nodes are rows, as in the scheduler's snapshot.  *Levels* count from the root: level 0 is the
 cluster, level ``depth`` are the nodes, and the levels between are the layers of the
-ClusterNetworkTopology.
+ClusterNetworkTopology.  Unlike in the original, domains of one name under different parents are
+distinct, and the cost of a node update does not depend on the size of the tree.
 
-Source: koordinator pkg/scheduler/plugins/coscheduling/core/network_topology_types.go.
-
-Source: koordinator pkg/scheduler/frameworkext/networktopology/tree.go, tree_manager.go
-``makeStatus``.  Different here: domains of one name under different parents are distinct, and the
-cost of a node update does not depend on the size of the tree.
+Source: koordinator pkg/scheduler/plugins/coscheduling/core/network_topology_types.go;
+pkg/scheduler/frameworkext/networktopology/tree.go, tree_manager.go ``makeStatus``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,17 +1,15 @@
-"""Quota rules for a pod: admission, preemption, and overuse that is revoked.
+"""Quota rules for a pod: admission, preemption within its quota, and revocation of overuse.
 
-This is the only way to reclaim lent amounts: preemption never crosses quotas.
+Lent amounts are reclaimed by revocation alone: preemption never crosses quotas.
+
+Unlike in the original, overuse counts in every resource even if the last pod does not request it;
+pods that free nothing of the exceeded resources stay, and so do pods whose eviction would be
+rejected.  Victims of preemption are selected only if the quota, and its ancestors if they are
+checked, has room for the pod afterwards.
 
 Source: koordinator pkg/scheduler/plugins/elasticquota/plugin.go, ``PreFilter``;
-plugin_helper.go, ``checkQuotaRecursive``.
-
-Source: koordinator pkg/scheduler/plugins/elasticquota/quota_overuse_revoke.go.  Unlike there, every
-resource counts even if the last pod does not request it, pods that free nothing of the exceeded
-resources stay, and so do pods whose eviction would be rejected.
-
-Source: koordinator pkg/scheduler/plugins/elasticquota/preempt.go, ``canPreempt``,
-``SelectVictimsOnNode``.  Unlike there, victims are selected only if the quota, and its ancestors if
-they are checked, has room for the pod afterwards.
+plugin_helper.go, ``checkQuotaRecursive``; quota_overuse_revoke.go; preempt.go, ``canPreempt``,
+``SelectVictimsOnNode``.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,10 +1,9 @@
 """Validation of a quota against its parent, its children and its siblings.
 
-Source: koordinator pkg/webhook/elasticquota/quota_topology.go, quota_topology_check.go,
-pod_check.go.
+Unlike in the original, a quota may not become its own ancestor.
 
-Source: koordinator pkg/webhook/elasticquota/quota_topology_check.go, ``validateQuotaTopology``.
-Unlike there, a quota may not become its own ancestor.
+Source: koordinator pkg/webhook/elasticquota/quota_topology.go, quota_topology_check.go
+``validateQuotaTopology``, pod_check.go.
 """
 
 from collections.abc import Iterable

@@ -1,11 +1,9 @@
 """Discovery of the machine, once a minute: CPUs, caches, accelerators, RDMA cards, pods' cgroups.
 
+The result is the hardware at the last reading, and the ``Machine`` that strategies see.
+
 Source: koordinator pkg/koordlet/metricsadvisor/collectors/nodeinfo; pkg/koordlet/util/cpuinfo.go
 (with lscpu); Linux Documentation/admin-guide/cputopology.rst.
-
-Hardware of the node at the last reading, and the machine that strategies see.
-
-Source: koordinator pkg/koordlet/metricsadvisor/collectors/nodeinfo.
 """
 
 import logging

@@ -1,14 +1,12 @@
-"""Table of all admission hooks: path, name, objects and feature gate.
+"""Admission hooks (path, name, objects, feature gate), and the webhook configurations with them.
 
-Source: koordinator config/webhook/manifests.yaml; pkg/webhook.
+An annotation of a configuration has its template: all hooks, including disabled ones, so that they
+can be enabled later.  The chart sets it; if it is missing, as with the original's chart, the
+installed webhooks become the template.  An installed webhook without CA bundle means that the
+configuration was reinstalled, so the template is replaced.
 
-Webhook configurations with the enabled hooks and their CA bundle.
-
-An annotation holds the template: all hooks, including disabled ones, so that they can be enabled
-later.  The chart sets it; if it is missing, as with the original's chart, the installed webhooks
-become the template.  An installed webhook without CA bundle means that the configuration was
-reinstalled, so the template is replaced.
-Source: koordinator pkg/webhook/util/configuration/configuration.go.
+Source: koordinator config/webhook/manifests.yaml; pkg/webhook;
+pkg/webhook/util/configuration/configuration.go.
 """
 
 from base64 import b64encode

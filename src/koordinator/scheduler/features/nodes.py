@@ -1,13 +1,14 @@
 """Debugging pages of nodes: usage, load, NUMA topology and devices.
 
+Some fields are spelled as in Go.  Terms of a pod's affinity stay in its spec, and the generation of
+the node is left out.
+
 Source: koordinator pkg/scheduler/plugins/deviceshare: service.go; device_cache.go,
 ``getNodeDeviceSummary`` (paths, fields and the message); koordinator
 pkg/scheduler/plugins/loadaware/service.go; koordinator pkg/scheduler/plugins/nodenumaresource:
 service.go; topology_options.go; node_allocation.go, ``PodAllocation``; cpu_topology.go (fields,
-and how cores are numbered); koordinator pkg/scheduler/frameworkext/services (the paths).
-
-Source: koordinator pkg/scheduler/frameworkext/services/services.go (fields; some are spelled as in
-Go).  Terms of a pod's affinity stay in its spec.  The generation for copies is left out.
+and how cores are numbered); koordinator pkg/scheduler/frameworkext/services (the paths);
+koordinator pkg/scheduler/frameworkext/services/services.go (fields).
 """
 
 from collections import Counter

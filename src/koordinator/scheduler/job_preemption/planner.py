@@ -1,16 +1,14 @@
-"""Victims and places of a job: victims of the lowest level that is enough.
+"""Search for the victims and places of a job: victims of the lowest level that suffices.
 
 The levels are the priorities, and above them the priorities again for pods whose eviction violates
 a disruption budget.  So a budget is violated only where there is no other way, and then the most
 important victim is as unimportant as possible.
 
+Victims are then reprieved, the most important first, whole gangs before single pods.  The result is
+minimal: without any one of the single victims, or any one of the gangs, the job would not fit.
+
 Source: koordinator pkg/scheduler/plugins/coscheduling/core/preemption.go.  Unlike there, the room
 that one member takes is not offered to the next, and a gang costs all its members.
-
-Reprieve of victims, the most important first, whole gangs before single pods.
-
-The result is minimal: without any one of the single victims, or any one of the gangs, the job would
-not fit.
 """
 
 from bisect import bisect_left

@@ -1,18 +1,12 @@
-"""Gangs: pods that start together or not at all, of annotations and of Kubernetes' own PodGroups.
-
-Gangs: pods that start together or not at all.
+"""Gangs, pods that start together or not at all: of Koordinator's PodGroups and of Kubernetes' own.
 
 The ``GangCache`` holds the state of all gangs and every rule about them; the loop keeps it current
-and decides the members of a gang together.
+and decides the members of a gang together, so two gangs cannot hold places that both need.
 
-Source: koordinator pkg/scheduler/plugins/coscheduling/coscheduling.go, core/core.go.
+Coscheduling handles the gangs of Kubernetes, too, so a profile that has it omits GangScheduling.
 
-Coscheduling handles these gangs too, so a profile that has it leaves this plugin out.
-Unlike upstream, the members of a gang are decided together, so two gangs cannot hold places that
-both need.
-
-Source: kubernetes pkg/scheduler/framework/plugins/gangscheduling,
-``permitTimeoutDuration``.
+Source: koordinator pkg/scheduler/plugins/coscheduling/coscheduling.go, core/core.go; kubernetes
+pkg/scheduler/framework/plugins/gangscheduling, ``permitTimeoutDuration``.
 """
 
 from collections import Counter

@@ -1,9 +1,9 @@
 """Waiting pods: their states, the moves between them, and the room that gangs wait for.
 
-Source: kubernetes pkg/scheduler/framework/types.go ``QueuedPodInfo``.
+Many gangs are alike, so the effect of an event is computed once per kind, and the gangs that it may
+help are looked up by the number of places that they need.  An event costs nothing for the others.
 
-Many gangs are alike: what an event means is asked once for all of a kind, and who can be helped is
-looked up by how many places it needs.  So a gang that can't be helped costs nothing.
+Source: kubernetes pkg/scheduler/framework/types.go ``QueuedPodInfo``.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping

@@ -1,17 +1,13 @@
-"""The order of arrivals of the published experiments, drawn from their seeds.
+"""Order of arrivals of the published experiments, drawn from their seeds as in Go's ``math/rand``.
+
+The generator is a lagged Fibonacci generator, y[k] = y[k-607] + y[k-273] modulo 2**64, whose state
+a small generator fills from the seed, combined with the state that the same generator has after
+7.8e12 steps from seed 1.  That state is computed here, as the power of a polynomial, not listed.
 
 Source: kubernetes-scheduler-simulator pkg/simulator/core.go ``Simulate``; simulator.go
 ``SortClusterPods``, ``TunePodsByNodeTotalResource``, ``tuneUpPods``, ``tuneDownPods``,
-``syncClusterResourceList``.
-
-Random numbers as Go's ``math/rand`` draws them from a seed.
-
-A lagged Fibonacci generator, y[k] = y[k-607] + y[k-273] modulo 2**64, whose state a small
-generator fills from the seed, combined with the state that the same generator has after 7.8e12
-steps from seed 1.  That state is computed here, as the power of a polynomial, not listed.
-
-Source: Go src/math/rand: rng.go ``Seed``, ``Uint64``, gen_cooked.go; rand.go ``Shuffle``,
-``int31n``, ``Int31n``, ``Perm``.
+``syncClusterResourceList``; Go src/math/rand: rng.go ``Seed``, ``Uint64``, gen_cooked.go; rand.go
+``Shuffle``, ``int31n``, ``Int31n``, ``Perm``.
 """
 
 from collections.abc import Iterator, MutableSequence, Sequence

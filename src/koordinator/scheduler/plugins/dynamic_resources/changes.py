@@ -1,13 +1,10 @@
 """Changes of ResourceClaims: reservation, allocation, creation, release and deletion.
 
-Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go
-``bindClaim``, ``PostFilter``; extendeddynamicresources.go ``createExtendedResourceClaimInAPI``,
-``deleteClaim``.
-
-Release of claims after a PodGroup of scheduling.k8s.io found too few nodes.
+Claims are also released after a PodGroup of scheduling.k8s.io has found too few nodes.
 
 Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go
-``PodGroupPostFilter``, ``deallocatePodGroupClaims``.
+``bindClaim``, ``PostFilter``, ``PodGroupPostFilter``, ``deallocatePodGroupClaims``;
+extendeddynamicresources.go ``createExtendedResourceClaimInAPI``, ``deleteClaim``.
 """
 
 from collections.abc import Callable, Iterator, Sequence
