@@ -53,7 +53,7 @@ def test_koordinators_kinds_are_served(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.usefixtures("kubelet")
-def test_the_kubelet_runs_what_is_bound_to_its_node(controlplane: ControlPlane, pods: str) -> None:
+def test_kubelet_runs_the_pods_bound_to_its_node(controlplane: ControlPlane, pods: str) -> None:
     """Each pod gets an address and is Running; one that is not bound stays as it is."""
     for name, node_name in {"a": "n1", "b": "n1", "unbound": ""}.items():
         controlplane.api.request("POST", pods, pod(name, node_name))

@@ -12,7 +12,7 @@ from koordinator.manager.queue_units.kinds import JOB_KINDS
 PAGE = (Path(__file__).parents[2] / "docs/how-to/hold-jobs-back.md").read_text("utf-8")
 
 
-def test_the_job_of_the_page_is_let_in(tmp_path: Path) -> None:
+def test_job_of_the_page_is_admitted(tmp_path: Path) -> None:
     """By the command of the page."""
     (manifest,) = code_blocks(PAGE, "yaml")
     file = tmp_path / "jobs.yaml"

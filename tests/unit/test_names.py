@@ -182,7 +182,7 @@ def test_module_named_in_a_page_that_does_not_exist_is_found(tmp_path: Path) -> 
     assert list(missing_modules(text, modules(folder))) == ["loop.gone", "loop.units.x"]
 
 
-def test_order_of_layers_that_a_page_lacks_is_found() -> None:
+def test_missing_order_of_layers_in_a_page_is_reported() -> None:
     """The row of a rule has the layers of its contract, in their order."""
     contracts: list[dict[str, object]] = [
         {"name": "R1 system", "layers": ["cli", "api | host"]},

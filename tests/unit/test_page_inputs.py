@@ -94,7 +94,7 @@ def test_commands_of_helm_name_the_namespace(page: Path) -> None:
         ("deschedule.md", 0),
     ],
 )
-def test_the_page_shows_what_its_command_prints(page: str, number: int) -> None:
+def test_page_shows_the_output_of_its_command(page: str, number: int) -> None:
     """Line by line, where the page has no dots."""
     printed, shown = answer(page, number)
 

@@ -70,7 +70,7 @@ def test_the_hook_of_the_page_limits_pods() -> None:
     assert any(text in message for message in conditions)
 
 
-def test_a_pod_that_goes_makes_room_for_the_next() -> None:
+def test_deleted_pod_makes_room_for_the_next() -> None:
     """And so does a quota that changes."""
     one = world(node("n"), limited(1), *(of(f"p{index}") for index in range(4)))
     one.run_to_fixed_point()

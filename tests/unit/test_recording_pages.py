@@ -47,7 +47,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 @pytest.mark.usefixtures("checkout")
 @pytest.mark.parametrize("page", ["audit.md", "replay.md"])
-def test_the_page_prints_what_its_commands_answer(page: str) -> None:
+def test_page_shows_the_output_of_its_commands(page: str) -> None:
     """In their order, in one folder; but for spaces at the ends of lines."""
     commands = shown(page)
     assert len(commands) == 3

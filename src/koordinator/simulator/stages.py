@@ -1,8 +1,8 @@
 """Life cycles of pods and nodes in a virtual cluster: stages, transitions and durations.
 
 All stages and transitions of pods and nodes are defined here; the world (``world.py``) applies
-them at their times.  Times are seconds; random draws use a numpy generator.  The budget of moves and
-the benefit of an eviction are here as well, since the world and the research policies share them.
+them at their times.  Times are seconds; random draws use a numpy generator.  The budget of moves
+and the benefit of an eviction are here too, since the world and the research policies share them.
 
     pod    PENDING ──bound──► RUNNING ──done──► FINISHED
                    └─bound─► INTERRUPTED  (the node has failed, unnoticed so far)

@@ -24,7 +24,7 @@ def listed(cluster: Cluster, **restrictions: object) -> list[str]:
     return [p.key for p in cluster.list(Pod, **restrictions).items]  # type: ignore[arg-type]  # by name
 
 
-def test_a_list_is_sorted_and_complete(keys: Cluster) -> None:
+def test_list_is_sorted_and_complete(keys: Cluster) -> None:
     """Items come by namespace, then name; other kinds are not among them."""
     keys.create(node("n1"))
 

@@ -195,7 +195,7 @@ def test_an_update_does_not_bind(cluster: Cluster) -> None:
         cluster.update(replace(created, spec=replace(created.spec, node_name="n")))
 
 
-def test_patch_changes_what_it_names(cluster: Cluster) -> None:
+def test_patch_changes_only_its_own_fields(cluster: Cluster) -> None:
     """A merge patch sets keys, removes those that are null and leaves the others."""
     cluster.create(pod("a", labels={"keep": "1", "drop": "1"}))
 

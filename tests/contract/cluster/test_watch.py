@@ -147,7 +147,7 @@ def test_initial_objects_are_delivered_kind_by_kind(cluster: Cluster) -> None:
     assert [type(event.object) for event in events] == [Node, Pod, KubeObject]
 
 
-def test_a_watch_delivers_what_its_transform_makes(cluster: Cluster) -> None:
+def test_watch_delivers_transformed_objects(cluster: Cluster) -> None:
     """In place of the object, before and after; other kinds are as they are."""
     cluster.create(pod("a"))
     cluster.create(node("n"))

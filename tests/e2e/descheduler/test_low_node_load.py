@@ -197,7 +197,7 @@ def test_the_installed_rights_are_enough(
     assert "Traceback" not in text
 
 
-def test_a_plan_is_looked_at_and_applied(
+def test_plan_is_reviewed_and_applied(
     controlplane: ControlPlane, mover: Mover, started: Callable[..., DeschedulerProcess]
 ) -> None:
     """What is created is what was shown; the descheduler makes the moves where they were proven."""

@@ -51,7 +51,7 @@ def test_a_batch_job_makes_room_as_a_service_rises(machine: PodsMachine) -> None
     assert machine.live(20, lambda: quota(machine) > calm * 0.9)
 
 
-def test_a_restarted_agent_leaves_a_suppressed_job_as_it_is(machine: PodsMachine) -> None:
+def test_restarted_agent_keeps_a_suppressed_job_suppressed(machine: PodsMachine) -> None:
     """The job remains suppressed while the agent is restarted."""
     machine.slo(suppressing(cpuSuppressThresholdPercent=20))  # type: ignore[arg-type]
     machine.run("ls", "LS", requests={"cpu": 1})

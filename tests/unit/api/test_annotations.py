@@ -487,7 +487,7 @@ def test_shared_weight_defaults_to_the_maximum(text: str, weight: str) -> None:
     assert quota.shared_weight(elastic_quota) == {"cpu": Quantity.parse(weight)}
 
 
-def test_namespaces_that_can_not_be_read_bind_nothing() -> None:
+def test_unreadable_namespaces_annotation_binds_no_namespace() -> None:
     """The quota itself stays usable."""
     for text, namespaces in (("{}", ()), ("", ()), ('["a"]', ("a",))):
         elastic_quota = ElasticQuota(metadata=annotated(**{quota.NAMESPACES.key: text}))

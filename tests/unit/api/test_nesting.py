@@ -43,7 +43,7 @@ def depth_of(tree: Any) -> int:
 
 
 @given(TREES, st.integers(0, DEEPEST + 5))
-def test_exactly_what_is_nested_deeper_than_the_limit_is_refused(tree: Any, levels: int) -> None:
+def test_only_nesting_beyond_the_limit_is_refused(tree: Any, levels: int) -> None:
     """Brackets, quotes and backslashes in strings don't count."""
     whole = nested(tree, levels)
     try:

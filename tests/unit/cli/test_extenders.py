@@ -73,7 +73,7 @@ def test_an_extender_that_is_not_there_keeps_pods_waiting(tmp_path: Path) -> Non
     assert "0 placed, 1 unschedulable" in done.stdout
 
 
-def test_a_certificate_that_can_not_be_read_is_wrong_input(tmp_path: Path) -> None:
+def test_unreadable_certificate_is_an_input_error(tmp_path: Path) -> None:
     """With the path of the field."""
     extender = {
         "urlPrefix": "https://127.0.0.1:1/x",
@@ -87,7 +87,7 @@ def test_a_certificate_that_can_not_be_read_is_wrong_input(tmp_path: Path) -> No
     assert "extenders[0].tlsConfig" in str(done.exception)
 
 
-def test_an_explanation_asks_the_extender_and_never_binds(tmp_path: Path) -> None:
+def test_explanation_queries_the_extender_and_never_binds(tmp_path: Path) -> None:
     """``koord explain`` names what the extender answered to ``koord schedule``."""
 
     def nothing(question: dict[str, Any]) -> Any:

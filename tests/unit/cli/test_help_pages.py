@@ -38,7 +38,7 @@ def page(words: list[str], width: int) -> str:
     ("words", "command"), ALL, ids=lambda it: "-".join(it) if type(it) is list else ""
 )
 @pytest.mark.parametrize("width", [40, 80])
-def test_every_flag_is_shown_whole_and_with_what_it_is_for(
+def test_every_flag_is_shown_in_full_with_its_help(
     words: list[str], command: Any, width: int
 ) -> None:
     """Names are never cut; what stands in brackets is text, not markup."""

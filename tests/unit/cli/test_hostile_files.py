@@ -123,8 +123,8 @@ VALID = valid()
 
 
 @pytest.mark.parametrize("kind", VALID)
-def test_the_files_that_are_spoilt_below_are_good(tmp_path: Path, kind: str) -> None:
-    """Else the others would test nothing."""
+def test_unspoilt_files_are_accepted(tmp_path: Path, kind: str) -> None:
+    """Otherwise the other tests would prove nothing."""
     done = koord(*commands(tmp_path, kind, VALID[kind]))
 
     assert (done.exit_code, done.exception) == (0, None)
@@ -138,8 +138,10 @@ def test_the_files_that_are_spoilt_below_are_good(tmp_path: Path, kind: str) -> 
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
-def test_spoilt_files_are_read_or_refused(tmp_path: Path, kind: str, data: st.DataObject) -> None:
-    """Whatever is cut out, put in, or doubled."""
+def test_spoilt_files_are_accepted_or_refused(
+    tmp_path: Path, kind: str, data: st.DataObject
+) -> None:
+    """For any part that is cut out, inserted or doubled."""
     content = VALID[kind]
     for _ in range(data.draw(st.integers(1, 3))):
         start = data.draw(st.integers(0, len(content)))
@@ -277,7 +279,7 @@ def test_a_trace_that_unpacks_without_end_is_refused(
     refusal(koord(*arguments), "openb_pod_list_bomb.csv: must not be larger than 1 MiB")
 
 
-def test_placements_can_not_be_formulas(tmp_path: Path) -> None:
+def test_placements_are_never_spreadsheet_formulas(tmp_path: Path) -> None:
     """Names of a list that a spreadsheet would run are text in what is written."""
     hostile = ["=cmd|' /C calc'!A0", "@SUM(A1)", "+1", "-1", " =1"]
     lines = "".join(f'"{name}",10,24,0,0,\n' for name in hostile)
@@ -289,7 +291,7 @@ def test_placements_can_not_be_formulas(tmp_path: Path) -> None:
     assert not [cell for row in cells for cell in row if cell.lstrip()[:1] in tuple("=+-@\t")]
 
 
-def test_placements_that_can_not_be_written_are_an_error(tmp_path: Path) -> None:
+def test_unwritable_placements_file_is_an_error(tmp_path: Path) -> None:
     """With the name of the file."""
     arguments = commands(tmp_path, "pods", PODS)
 

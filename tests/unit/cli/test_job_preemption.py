@@ -72,7 +72,7 @@ def decided(folder: Path, nodes: int, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--scores",)], ids=["plain", "with scores"])
-def test_the_other_job_goes_as_a_whole(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_victim_job_is_evicted_as_a_whole(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """One of its nodes would be enough; but one worker less is no job."""
     result = decided(tmp_path, 4, *arguments)
 

@@ -99,7 +99,7 @@ def modules_loaded_by(*args: str, **environment: str) -> tuple[str, set[str]]:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("output", ["table", "json"])
-def test_schedule_loads_only_what_it_needs(tmp_path: Path, output: str) -> None:
+def test_schedule_imports_only_needed_modules(tmp_path: Path, output: str) -> None:
     """Three objects are scheduled without compilers, solvers, metrics and simulations."""
     pods = "".join(
         f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: default}}\n"
@@ -169,7 +169,7 @@ def test_the_completion_of_a_command_shows_its_flags() -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("output", ["table", "json", "yaml"])
-def test_a_reader_that_goes_ends_the_program_quietly(tmp_path: Path, output: str) -> None:
+def test_closed_output_pipe_ends_the_program_quietly(tmp_path: Path, output: str) -> None:
     """As SIGPIPE ends other programs: 141, and not a word."""
     pods = "".join(
         f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{n}-{'x' * 200}}}\n"

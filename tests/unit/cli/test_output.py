@@ -39,7 +39,7 @@ def test_names_are_neither_broken_nor_cut(width: int) -> None:
     assert " ".join(WHY.split()) in " ".join(text.split())
 
 
-def test_reasons_stand_beside_short_names_and_wrap() -> None:
+def test_reasons_are_beside_short_names_and_wrap() -> None:
     """Eighty columns are enough for a table then."""
     lines = printed([("default/web", "-", WHY)], 80).splitlines()
 

@@ -149,7 +149,7 @@ def test_nothing_to_look_at_is_an_error() -> None:
     assert isinstance(done.exception, InputError)
 
 
-def test_queues_and_what_is_wrong_are_shown(tmp_path: Path) -> None:
+def test_queues_and_quota_warnings_are_shown(tmp_path: Path) -> None:
     """How many pods wait, and how; what admission would refuse is a warning."""
     queue = quota("a", "dept", most=8, least=7)
     queue["metadata"]["annotations"] = {PREFIX + "queue-policy": "strict"}  # type: ignore[index]

@@ -83,7 +83,7 @@ def test_another_configuration_for_people(recording: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"{}\n", mtime=0), b"\x1f\x8b\x08"])
-def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_no_recording_is_refused(tmp_path: Path, content: bytes) -> None:
     """With the name of the file."""
     path = tmp_path / "other.gz"
     path.write_bytes(content)
@@ -93,9 +93,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes) -> None
     assert "other.gz" in str(done.exception)
 
 
-def test_a_recorder_that_was_stopped_hard_leaves_what_is_whole(
-    recording: str, tmp_path: Path
-) -> None:
+def test_killed_recorder_leaves_complete_batches(recording: str, tmp_path: Path) -> None:
     """Also if the file ends in the middle of a compressed block."""
     lines = gzip.decompress(Path(recording).read_bytes())
     torn = zlib.compressobj(wbits=31)

@@ -99,7 +99,7 @@ def test_the_class_is_settled_when_the_claim_is_made() -> None:
     assert updated.spec.storage_class_name is None
 
 
-def test_the_class_is_found_wherever_it_stands_in_what_is_loaded() -> None:
+def test_default_class_is_found_at_any_position_of_the_manifests() -> None:
     """Whether objects or manifests are loaded."""
     objects = [claim(), default_class("standard")]
     from_manifests = MemoryCluster(VirtualClock(0.0))

@@ -93,7 +93,7 @@ def test_every_label_exists(labels: dict[str, frozenset[str]]) -> None:
 RUNTIME = frozenset(("process_resident_memory_bytes",))
 
 
-def test_what_is_measured_is_shown(labels: dict[str, frozenset[str]]) -> None:
+def test_every_metric_is_shown(labels: dict[str, frozenset[str]]) -> None:
     """Nothing that the scheduler measures is missing from the dashboard."""
     shown = {re.sub(r"_(bucket|count|sum|total)$", "", n) for q in QUERIES for n in series(q)}
     measured = {

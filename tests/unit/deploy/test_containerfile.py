@@ -25,7 +25,7 @@ def copied() -> set[str]:
     return {source for words in arguments if words[0][:2] != "--" for source in words[:-1]}
 
 
-def test_what_is_copied_exists_and_nothing_else_is_sent_to_the_builder() -> None:
+def test_build_context_has_exactly_the_copied_files() -> None:
     """The ignore file includes exactly the files that the recipe copies."""
     let_through = {
         line.removeprefix("!")
@@ -37,7 +37,7 @@ def test_what_is_copied_exists_and_nothing_else_is_sent_to_the_builder() -> None
     assert all((ROOT / source).exists() for source in copied())
 
 
-def test_the_build_backend_finds_what_it_reads() -> None:
+def test_build_backend_finds_the_files_that_it_reads() -> None:
     """Readme and licence are part of the wheel's metadata, pages of the help part of the wheel."""
     configuration = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     project = configuration["project"]

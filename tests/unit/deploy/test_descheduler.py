@@ -89,7 +89,7 @@ def test_every_argument_is_a_flag_of_the_command() -> None:
     assert ports == [parameters["secure_port"]]
 
 
-def test_moves_are_proven_by_the_scheduler_as_it_is_installed() -> None:
+def test_moves_are_proven_by_the_installed_scheduler_configuration() -> None:
     """The file is in the scheduler's ConfigMap; a change of it replaces the pods."""
     parameters = parsed(container()["args"])
     mounted = {each["name"]: each["mountPath"] for each in container()["volumeMounts"]}

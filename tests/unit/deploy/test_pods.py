@@ -31,7 +31,7 @@ def test_pods_pass_the_restricted_pod_security_standard() -> None:
     assert all(set(volume) & {"configMap", "emptyDir"} for volume in pod["volumes"])
 
 
-def test_another_replica_takes_over_when_a_node_goes() -> None:
+def test_replicas_are_spread_over_nodes() -> None:
     """Two replicas, apart where possible, and never both drained at once."""
     deployment = OBJECTS["Deployment", "koord-scheduler"]["spec"]
     labels = deployment["template"]["metadata"]["labels"]

@@ -191,7 +191,7 @@ def test_struct_is_shown_by_path_type_default_and_comment() -> None:
     ]
 
 
-def test_bounds_stand_beside_the_type() -> None:
+def test_bounds_are_beside_the_type() -> None:
     """Bounds of 32 bits, which every integer has, are left out."""
     rows = {each.path: each for each in struct_fields(ResourceThresholdStrategy)}
 

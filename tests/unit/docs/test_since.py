@@ -190,7 +190,7 @@ def test_recorded_names_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert file.read_text() == text
 
 
-def test_table_knows_what_is_missing_and_what_is_unused() -> None:
+def test_missing_and_unused_entries_of_the_table_are_reported() -> None:
     """A name that is not recorded is unreleased."""
     table = SinceTable({("label", "a"): "0.1.0", ("label", "b"): "0.1.0"})
 

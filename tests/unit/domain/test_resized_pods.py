@@ -129,7 +129,7 @@ def test_sidecars_count_and_plain_init_containers_by_spec_until_1_36() -> None:
     assert cpus(pod) == [6, 6, 13]
 
 
-def test_a_status_without_what_is_in_force_is_left_out_until_1_36() -> None:
+def test_status_without_effective_amounts_is_ignored_until_1_36() -> None:
     """From 1.37 on what was granted counts alone."""
     pod = resized(container("c", 1), statuses=[status("c", 3, None)])
     assert cpus(pod) == [1, 1, 3]
@@ -360,7 +360,7 @@ def test_a_pod_whose_status_repeats_its_spec_is_not_resized(
     assert effective_limits(pod, rules) == own.limits
 
 
-def test_limits_follow_what_is_in_force() -> None:
+def test_effective_limits_follow_the_status() -> None:
     """The greater of spec and in force; of an infeasible resize what is in force."""
     grown = {"name": "c", "resources": {"limits": {"cpu": "3"}}}
     spec = {"name": "c", "resources": {"limits": {"cpu": "1"}}}

@@ -91,7 +91,7 @@ def allocatable(annotation: str) -> dict[str, str]:
     return {name: str(amount) for name, amount in offered.status.allocatable.items()}
 
 
-def test_what_is_reserved_is_not_offered() -> None:
+def test_reserved_amounts_are_not_allocatable() -> None:
     """Amounts are taken from what the node has."""
     offered = allocatable('{"resources": {"cpu": "1500m", "memory": "2Gi"}}')
     assert (offered["cpu"], offered["memory"]) == ("6500m", "6Gi")

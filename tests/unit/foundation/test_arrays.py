@@ -9,7 +9,7 @@ from koordinator.foundation.arrays import IntArray, Kernel, extended
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("more", [0, 1, 3])
 @pytest.mark.parametrize("fill", [0, -1])
-def test_what_was_there_stays_and_the_rest_is_filled(axis: int, more: int, fill: int) -> None:
+def test_grown_array_keeps_its_values_and_fills_the_rest(axis: int, more: int, fill: int) -> None:
     """As numpy.pad has it, and never the array itself."""
     array = np.arange(12).reshape(3, 2, 2)
     by = [(0, more if each == axis else 0) for each in range(3)]

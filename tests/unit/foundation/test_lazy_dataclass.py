@@ -103,7 +103,7 @@ def test_instances_are_pickled_and_copied() -> None:
         assert point == pickle.loads(pickle.dumps(point)) == copy.deepcopy(point)  # noqa: S301 -- our own
 
 
-def test_subclasses_inherit_what_is_generated_later() -> None:
+def test_subclasses_inherit_methods_generated_later() -> None:
     """A subclass may be used before its base."""
 
     @dataclass(slots=True)

@@ -52,7 +52,7 @@ def test_masters_of_applications_go_only_where_there_are_no_others() -> None:
     st.lists(st.tuples(*[st.integers(0, 12)] * 4, st.integers(2, 12)), min_size=2, unique=True),
     st.integers(1, 1200),
 )
-def test_none_stays_that_is_newer_than_one_that_goes(ages: list[tuple[int, ...]], mib: int) -> None:
+def test_newest_containers_are_ended_first(ages: list[tuple[int, ...]], mib: int) -> None:
     """All have the same priority and size: for any amount, age alone decides."""
     ids = {_id(*age): age for age in ages}
     result = choose_containers(
@@ -85,7 +85,7 @@ def test_ids_restart_with_the_resource_manager() -> None:
 @pytest.mark.parametrize(
     "text", ["", "container_1", "container_1_2_3_x", "../container_1_1_1_1", "container_1_1_1_1/.."]
 )
-def test_what_is_no_id_is_never_chosen(text: str) -> None:
+def test_invalid_container_ids_are_never_chosen(text: str) -> None:
     """It would become a path."""
     assert container_age(text) is None
     assert container_age("container_e17_1700000000000_0003_01_000002") == (

@@ -56,7 +56,7 @@ def test_ended_process_is_skipped_and_a_refusal_is_raised() -> None:
         calls.clear([2])
 
 
-def test_the_process_that_asks_takes_no_part() -> None:
+def test_calling_process_gets_no_cookie() -> None:
     """Else it would hand its own cookie on instead of none."""
     own = os.getpid()
     kernel = Kernel(1, own)

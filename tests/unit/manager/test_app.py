@@ -81,7 +81,7 @@ class World:
         return None if result is None else str(result)
 
 
-def test_a_node_gets_its_objects_and_gives_what_it_has() -> None:
+def test_node_gets_its_objects_and_publishes_its_resources() -> None:
     """From its appearance to the first report, and away with it."""
     world = World()
     world.configure(colocation=ON, resource_threshold={"clusterStrategy": {"enable": True}})
@@ -354,7 +354,7 @@ def test_only_the_controllers_that_are_on_work() -> None:
     assert not world.cluster.list(NodeMetric).items
 
 
-def test_an_amplification_follows_what_it_is_made_of() -> None:
+def test_amplification_follows_its_inputs() -> None:
     """One round after the normalization, without anything else happening."""
     world = World()
     world.configure(

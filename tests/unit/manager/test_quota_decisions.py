@@ -174,7 +174,7 @@ def test_a_change_counts_before_it_is_seen(cell: Cell, second: int) -> None:
 
 
 @pytest.mark.parametrize("second", [0, 1])
-def test_a_parent_that_goes_gets_no_children(cell: Cell, second: int) -> None:
+def test_parent_that_is_being_deleted_gets_no_children(cell: Cell, second: int) -> None:
     """Its deletion is admitted, and still pending."""
     cell.store(parent())
     assert cell.replicas[0].ask(cell.stored("dept"), "DELETE", cell.stored("dept")) == ""

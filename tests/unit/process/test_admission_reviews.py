@@ -125,7 +125,7 @@ def test_reviews_fail_before_the_cluster_is_synced() -> None:
 
 
 @pytest.mark.slow
-def test_clients_can_not_make_up_metrics() -> None:
+def test_clients_cannot_create_metrics() -> None:
     """An operation that Kubernetes doesn't have counts as other; what is no hook, not at all."""
     registry = CollectorRegistry()
     with serving(registry=registry) as port:

@@ -142,9 +142,7 @@ def test_client_names_restrict_accepted_certificates(
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no certificate"])
-def test_an_authority_that_can_not_be_read_is_an_error(
-    tmp_path: Path, content: bytes | None
-) -> None:
+def test_unreadable_authority_is_an_error(tmp_path: Path, content: bytes | None) -> None:
     """Rather than an open door; the message names the file."""
     path = tmp_path / "ca.crt"
     if content is not None:

@@ -95,7 +95,7 @@ def test_forbidden_user_learns_the_missing_permission(
     assert reply.json["message"] == f'forbidden: User "{user}" cannot get path "/livez/ping"'
 
 
-def test_a_path_can_not_be_disguised(port: int) -> None:
+def test_disguised_paths_are_guarded(port: int) -> None:
     """What is decided about is what is served."""
     assert ask(port, "/healthz/../version").status == 403
     assert ask(port, "/%76ersion").status == 403

@@ -33,7 +33,7 @@ def servers() -> Iterator[list[HttpServer]]:
         server.stop()
 
 
-def test_it_answers_as_soon_as_it_is_started(servers: list[HttpServer]) -> None:
+def test_server_responds_once_started(servers: list[HttpServer]) -> None:
     """Port 0 means any that is free."""
     servers.append(HttpServer(hello, "localhost", 0))
     servers[0].start()

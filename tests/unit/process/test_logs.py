@@ -69,7 +69,7 @@ def test_command_prints_warnings_with_their_subject() -> None:
     assert stream.getvalue() == "warning: annotation ignored (complaint: node c: not valid JSON)\n"
 
 
-def test_user_input_can_not_begin_a_line(set_up: SetUp) -> None:
+def test_user_input_never_begins_a_log_line(set_up: SetUp) -> None:
     """A forged line would be believed."""
     stream = set_up()
     log.info("pod seen", extra={"pod": 'x\nE0101 "all is lost"'})

@@ -294,7 +294,7 @@ def remedies(*objects: KubeObject) -> list[str]:
     return [remedy.text for remedy in short_gang(cache, pods[0], lambda _keys, _copies: True)]
 
 
-def test_explanations_name_the_groups_that_lack_members() -> None:
+def test_explanations_name_the_groups_with_too_few_members() -> None:
     """And objects that are missing."""
     a, b = leaf("a", 1, "job"), leaf("b", 3, "job")
     assert remedies(a, b, *members("a", 1)) == ["create the CompositePodGroup default/job"]
@@ -306,7 +306,7 @@ def test_explanations_name_the_groups_that_lack_members() -> None:
     ]
 
 
-def test_what_is_stored_of_a_composite_group_is_written_back_whole() -> None:
+def test_writes_keep_unknown_fields_of_a_composite_group() -> None:
     one = composite("job", 2, "up", disruptionMode={"all": {}}, priority=7)
     assert isinstance(one, CompositePodGroup)
     assert to_manifest(one)["spec"] == {

@@ -164,7 +164,7 @@ def test_a_node_may_forbid_it_and_allow_it_again() -> None:
     assert evicted(one) == ["low"]
 
 
-def test_a_node_that_comes_later_is_looked_at() -> None:
+def test_deferred_resize_is_retried_on_a_new_node() -> None:
     """Its pods are known before it."""
     one = world(pod("low", cpu=2, on="n"), deferred("big", 3))
     assert evicted(one) == []
@@ -174,7 +174,7 @@ def test_a_node_that_comes_later_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("change", ["own", "other"])
-def test_a_resize_to_more_has_the_pod_looked_at_again(change: str) -> None:
+def test_larger_resize_is_retried(change: str) -> None:
     """Its own, or that of another pod of the node."""
     low = pod("low", cpu=1, on="n")
     one = world(node("n", cpu=4), low, pod("peer", cpu=1, on="n", priority=10), deferred("big", 2))

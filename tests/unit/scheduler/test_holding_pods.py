@@ -130,7 +130,7 @@ def test_forged_user_of_another_namespace_counts_beside_it(play: Any) -> None:
     assert played.nodes()["p"] == ""
 
 
-def test_reserving_pod_offers_what_its_node_has_granted(play: Any) -> None:
+def test_reserving_pod_offers_the_granted_amounts(play: Any) -> None:
     """A pending resize frees nothing for others."""
     reserving = holder()
     granted = ContainerStatus(name="c0", allocated_resources={"cpu": Quantity.parse("1")})

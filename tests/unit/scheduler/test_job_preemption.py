@@ -347,7 +347,7 @@ def test_gang_with_a_full_quota_evicts_from_its_own_quota() -> None:
 
 
 @pytest.mark.parametrize(("gates", "victims"), [("", 3), ("ElasticQuotaIgnorePodOverhead=true", 1)])
-def test_gang_evicts_what_its_quota_counts(gates: str, victims: int) -> None:
+def test_gang_evicts_pods_that_count_in_its_quota(gates: str, victims: int) -> None:
     """Its members request 1 CPU each and have an overhead of 1 CPU; 1 of 4 CPUs is free."""
     label = {PREFIX + "name": "a"}
     low = [pod(f"low-{index}", 1, on="n", labels=label) for index in range(3)]

@@ -167,7 +167,7 @@ def test_reservations_without_policy_share_no_node_with_others(play: Any) -> Non
 # -- users -------------------------------------------------------------------------------------
 
 
-def test_what_is_reserved_is_for_owners_only(play: Any) -> None:
+def test_reserved_amounts_are_for_owners_only(play: Any) -> None:
     """An owner fits where others do not."""
     played = play(
         node("n", cpu=8),
@@ -227,7 +227,7 @@ def test_a_pod_uses_a_restricted_reservation_for_what_that_restricts(play: Any) 
     assert play(node("n", memory="4Gi"), reserved, needs).uses("p") == "r"
 
 
-def test_what_is_withheld_inside_a_reservation_is_not_for_owners(play: Any) -> None:
+def test_amounts_withheld_inside_a_reservation_are_not_for_owners(play: Any) -> None:
     """The annotation has the same meaning as on nodes."""
     inner = {"node.koordinator.sh/reservation": '{"resources":{"cpu":"1"}}'}
     reserved = reservation("r", 4, on="n", policy="Restricted", annotations=inner)
@@ -691,7 +691,7 @@ def test_an_owner_preempts_inside_its_reservation(play: Any) -> None:
 # -- with gangs and quotas -----------------------------------------------------------------------
 
 
-def test_a_gang_starts_on_what_is_reserved_for_it(play: Any) -> None:
+def test_gang_starts_on_its_reservations(play: Any) -> None:
     """All members start, or none while only one fits."""
     reserved = [reservation(f"r{i}", 3, on="n", policy="Restricted", once=True) for i in range(2)]
     needs = affinity()

@@ -75,7 +75,7 @@ def test_owners_get_the_room_of_the_users_of_their_reservation(config: Any) -> N
 
 @BOTH
 @pytest.mark.parametrize(("used", "victims"), [(3, []), (1, ["holder"])])
-def test_a_pod_that_offers_its_amounts_frees_what_its_users_leave(
+def test_evicting_an_offering_pod_frees_what_its_users_left(
     config: Any, used: int, victims: list[str]
 ) -> None:
     """Of 4 CPUs 3 go on being used, or 1; the users are as important as the gang."""

@@ -249,7 +249,7 @@ def test_every_sentence_is_used() -> None:
     assert not unused
 
 
-def test_unknown_reason_is_shown_as_it_is() -> None:
+def test_unknown_reason_is_shown_unchanged() -> None:
     """Out-of-tree plugins have their own texts."""
     assert sentence("node(s) were painted green") == "node(s) were painted green"
 

@@ -44,7 +44,7 @@ def full(*slots: int, priority: int = 0) -> list[Pod]:
     ]
 
 
-def test_victims_are_in_the_rack_to_which_the_gang_goes() -> None:
+def test_victims_are_in_the_rack_of_the_gang() -> None:
     """Four slots of two racks would suffice in number, but the gang must stay in one."""
     gang = members("g", 4, 1, priority=HIGH)
     spec = gather(must="RackLayer")

@@ -170,7 +170,7 @@ def test_the_event_requeues_the_pod(plugin: str, waiting: Pod, event: ClusterEve
 
 
 @pytest.mark.parametrize("part", ["DeviceShare", "NodeNUMAResource"])
-def test_reservation_listens_to_the_events_of_the_plugins_that_it_asks(part: str) -> None:
+def test_reservation_registers_the_events_of_the_plugins_that_it_uses(part: str) -> None:
     """It rejects nodes for their reasons beside a hold."""
     specs = {one.name: one for one in BUILTIN_PLUGINS}
     actions: defaultdict[str, Action] = defaultdict(lambda: Action(0))

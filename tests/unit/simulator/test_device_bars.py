@@ -54,7 +54,7 @@ def shown(state: ClusterState) -> list[tuple[str, int, str]]:
     return [(*lanes.lanes[bar.lane], bar.pod) for bar in lanes.bars]
 
 
-def test_what_is_there_at_first_has_begun_when_it_got_its_node() -> None:
+def test_initial_allocations_start_when_the_pod_was_bound() -> None:
     """The lanes of a node are all of its GPUs, held or not."""
     state = world(*gpu_node("a", 4), holding("p", 1, 2), holding("q", 3, share=50))
     bars = DeviceBars()

@@ -50,7 +50,7 @@ def test_a_claim_reserved_for_a_deleted_pod_is_released() -> None:
     assert cluster.get(ResourceClaim, "d", "default").status == kept.status
 
 
-def test_what_was_reserved_from_the_start_is_left_alone() -> None:
+def test_initially_reserved_claims_are_not_changed() -> None:
     """Its pod may be in a part of the cluster that is not known here."""
     cluster = MemoryCluster(VirtualClock(START_S))
     kept = claim_in(cluster, "c", use_of("elsewhere", "uid"))

@@ -74,7 +74,7 @@ def test_a_quota_of_the_workload_holds() -> None:
         ),
     ],
 )
-def test_what_can_not_be_is_refused(changes: dict[str, Any], warning: str) -> None:
+def test_impossible_job_amounts_are_refused(changes: dict[str, Any], warning: str) -> None:
     """With the path of the field."""
     with pytest.raises(InputError, match=warning):
         parsed(**changes)

@@ -79,7 +79,7 @@ def test_the_configuration_is_only_refused_where_its_hook_is_on() -> None:
         manage_once([bad], gates=parse_gates("ConfigMapValidatingWebhook=true"), now_s=NOW_S)
 
 
-def test_what_is_amplified_shows_where_the_node_hook_is_on() -> None:
+def test_amplified_amounts_show_where_the_node_hook_is_enabled() -> None:
     """In the write with the ratio itself; the kubelet's amounts are kept."""
     amplification = {"enable": True, "resourceAmplificationRatio": {"cpu": 1.5}}
     objects = [

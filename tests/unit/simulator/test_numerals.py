@@ -34,7 +34,7 @@ def test_durations_have_at_most_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_what_is_not_known_is_a_dash() -> None:
+def test_unknown_number_is_a_dash() -> None:
     """None and NaN."""
     assert percent(None) == UNKNOWN
     assert {unit.text(None) for unit in NumberUnit} == {UNKNOWN}

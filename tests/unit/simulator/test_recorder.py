@@ -90,7 +90,7 @@ def test_a_cluster_that_does_not_answer_ends_the_recording() -> None:
         recorder.follow(threading.Event(), 3600)
 
 
-def test_what_was_written_a_while_ago_is_in_the_file(tmp_path: Path) -> None:
+def test_old_batches_are_flushed_to_the_file(tmp_path: Path) -> None:
     """Whatever becomes of the process."""
     clock = VirtualClock(START_S)
     path = tmp_path / "r.gz"

@@ -93,7 +93,7 @@ def test_key_figures_are_those_fed(page: ResultPage) -> None:
     assert section(page, "The simulator").is_folded
 
 
-def test_charts_show_what_was_sampled(page: ResultPage) -> None:
+def test_charts_show_the_samples(page: ResultPage) -> None:
     """Of the cluster and of each group."""
     by_title = charts(page)
 

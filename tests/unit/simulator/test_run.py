@@ -85,7 +85,7 @@ def test_a_shared_gpu_is_filled_before_the_next_one() -> None:
     assert len(devices) == 2
 
 
-def test_fragmentation_asks_the_pods_of_this_workload() -> None:
+def test_fragmentation_counts_the_pods_of_the_workload() -> None:
     """What is left of a GPU is of use to pods of 40 % at first, and then to none of them."""
     one_gpu = GPU_POOL | {"count": 1, "gpus": {"count": 1, "memory": "48Gi"}}
     result = run(

@@ -48,7 +48,7 @@ def sample(time_s: float = START_S, **given_figures: object) -> RunSample:
     return RunSample(time_s=time_s, **(figures | given_figures))  # type: ignore[arg-type] # any figure
 
 
-def test_columns_hold_what_was_sampled() -> None:
+def test_columns_have_the_sampled_values() -> None:
     """One row per sample, in the order fed."""
     taker = recorder()
     shares = {"gpu": Allocation(0.1, 0.2, 0.3), "cpu": Allocation(0.4, 0.5)}

@@ -62,7 +62,7 @@ def test_a_volume_as_a_user_writes_it_can_be_had() -> None:
     assert schedule([*WORLD, disk("disk", "n1")]).placements == (Bound("default/p", "n1"),)
 
 
-def test_a_volume_that_was_released_can_not_be_had() -> None:
+def test_released_volume_is_not_available() -> None:
     """The status of a volume of a cluster is kept."""
     result = schedule([*WORLD, disk("disk", "n1", status={"phase": "Released"})])
 

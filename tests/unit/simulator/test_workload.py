@@ -254,7 +254,7 @@ def test_nodes_fail_by_themselves_and_together() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named(change: dict[str, Any], message: str) -> None:
+def test_workload_errors_name_the_field(change: dict[str, Any], message: str) -> None:
     """File, field, what was found, what is accepted."""
     data = {"nodePools": [POOL], "podStreams": [STREAM]} | change
 

@@ -32,7 +32,7 @@ def test_the_less_important_waits_while_the_more_important_works() -> None:
     assert orders([sharer(0, 1), sharer(1, -1)]) == [SharerOrder(0, 0), SharerOrder(0, 0)]
 
 
-def test_only_containers_on_the_same_gpu_are_looked_at() -> None:
+def test_only_containers_on_the_same_gpu_are_compared() -> None:
     """One shared GPU of several is enough."""
     assert orders([sharer(0, 2, 1), sharer(1, 2, 0)]) == [FREE, FREE]
     assert orders([sharer(0, 2, 0, 1), sharer(1, 2, 1, 2)]) == [FREE, WAIT]

@@ -150,7 +150,7 @@ def test_a_request_of_an_operator_that_died_may_still_take_effect() -> None:
     assert it.shown() == BatchAmounts(4000, GIB)
 
 
-def test_what_was_requested_takes_effect_after_a_long_hang() -> None:
+def test_requested_limit_takes_effect_after_a_long_hang() -> None:
     """However long the outage: it counts from when the ResourceManager is back."""
     it = world()
     shrink_while_a_request_is_under_way(it, dies=False)

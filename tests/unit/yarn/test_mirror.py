@@ -82,7 +82,7 @@ def state(mirror: YarnMirror) -> object:
 
 
 @given(st.lists(st.tuples(_PODS, st.booleans()), max_size=8))
-def test_what_is_left_out_of_pods_changes_no_decision(news: list[tuple[Any, bool]]) -> None:
+def test_omitted_pod_fields_change_no_decision(news: list[tuple[Any, bool]]) -> None:
     """Whatever comes and goes: whole pods and what is kept of them lead to the same."""
     whole, kept = YarnMirror(), YarnMirror()
     for manifest, is_deleted in news:
@@ -94,7 +94,7 @@ def test_what_is_left_out_of_pods_changes_no_decision(news: list[tuple[Any, bool
 
 
 @pytest.mark.parametrize("noted", [True, False])
-def test_what_is_left_out_of_nodes_changes_no_decision_and_no_write(noted: bool) -> None:
+def test_omitted_node_fields_change_no_decision_and_no_write(noted: bool) -> None:
     """The same shares and the same patch."""
     origin = {"resources": {BATCH_CPU: "4000", BATCH_MEMORY: "1Gi"}}
     other = {"name": "x", "priority": "koord-batch", "resources": {BATCH_CPU: "10"}}

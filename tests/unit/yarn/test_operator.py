@@ -280,7 +280,7 @@ class Slow(PlayedYarn):
         return result
 
 
-def test_what_was_set_is_read_back_until_it_shows() -> None:
+def test_set_limit_is_polled_until_it_is_reported() -> None:
     """A different answer is no rejection yet."""
     it = world(yarn=Slow())
 

@@ -88,7 +88,7 @@ def test_a_file_may_be_called_as_a_configuration_is(
     assert read_configuration("koordinator") == shipped_configuration()
 
 
-def test_a_missing_file_names_what_is_accepted_besides() -> None:
+def test_missing_configuration_file_error_names_the_alternatives() -> None:
     """A misspelt ``kubernetes`` is reported."""
     with pytest.raises(InputError, match=r"No such file.*koordinator or kubernetes"):
         read_configuration("kuberntes")

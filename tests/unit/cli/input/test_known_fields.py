@@ -99,7 +99,7 @@ def test_the_same_mistake_in_many_objects_is_reported_once() -> None:
     assert notice.endswith("; so in 50 places")
 
 
-def test_yaml_is_looked_through_like_json() -> None:
+def test_unknown_fields_of_yaml_are_those_of_json() -> None:
     """Both ways of reading have the same eyes."""
     text = yaml.safe_dump(pod(tolerations=None, resorces={}))
 
@@ -139,7 +139,7 @@ def test_the_manifests_of_this_project_are_right(path: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.KIND)
-def test_our_types_have_no_field_that_kubernetes_lacks(kind: Any) -> None:
+def test_types_have_only_fields_of_kubernetes(kind: Any) -> None:
     """Whatever we write could be read back strictly; reviews are only ever sent."""
     fields = {field.encode_name for field in msgspec.structs.fields(kind)}
     manifest = {"apiVersion": kind.API_VERSION, "kind": kind.KIND} | dict.fromkeys(fields)
@@ -154,7 +154,7 @@ def test_our_types_have_no_field_that_kubernetes_lacks(kind: Any) -> None:
         max_leaves=8,
     )
 )
-def test_any_shape_is_looked_through(tree: Any) -> None:
+def test_unknown_fields_are_searched_in_any_shape(tree: Any) -> None:
     """Of what has the wrong type only the decoder speaks; both ways see the same."""
     manifest = pod(containers=tree, volumes=tree)
 

@@ -76,7 +76,7 @@ def run(*arguments: str) -> str:
     return result.stdout
 
 
-def test_what_is_different_is_printed(files: tuple[str, str]) -> None:
+def test_differences_are_printed(files: tuple[str, str]) -> None:
     """At the given time: the report is good for 15 minutes."""
     node, config = files
     common = ("--once", "-f", node, "--config", config, "-o", "json", "--now")

@@ -353,7 +353,7 @@ def test_recording_and_audit_are_read_by_their_commands(
         ),
     ],
 )
-def test_recordings_that_can_not_be_are_refused(
+def test_impossible_recordings_are_refused(
     koord: Koord,
     workload: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -229,7 +229,7 @@ def test_recovered_kubelet_is_polled_without_the_api_server(
         assert names(next_events(cluster, watch)) == [("ADDED", "b"), ("DELETED", "a")]
 
 
-def test_one_pod_that_can_not_be_read_leaves_the_others(
+def test_undecodable_pod_does_not_affect_the_others(
     server: ScriptedServer, kubelet: ScriptedServer
 ) -> None:
     """As from the API server."""

@@ -204,7 +204,7 @@ def test_garbage_in_the_stream_is_survived(
     assert "not valid JSON" in logged(caplog)[0]["error"]
 
 
-def test_an_object_that_is_listed_but_not_readable_any_more_stays(server: ScriptedServer) -> None:
+def test_listed_object_that_became_undecodable_stays(server: ScriptedServer) -> None:
     """It exists: saying that it was deleted would free what it uses."""
     server.on(
         LIST,

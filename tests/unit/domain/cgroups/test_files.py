@@ -61,7 +61,7 @@ def test_shares_and_weight_lose_precision_both_ways() -> None:
 
 
 @pytest.mark.parametrize("weight", [-1, 0, 10_001, 2**63])
-def test_no_shares_stand_for_what_is_no_weight(weight: int) -> None:
+def test_invalid_weights_have_no_shares(weight: int) -> None:
     """An idle cgroup reads 0; as in the original that is refused, not computed."""
     with pytest.raises(InputError, match=rf"cpu.weight: must be 1..10000, got {weight}"):
         shares_of_weight(weight)

@@ -157,7 +157,9 @@ def test_several_shares_are_taken_one_by_one_from_different_gpus() -> None:
         ({WHOLE: 1}, "node(s) missing GPU Device Topology Tree"),
     ],
 )
-def test_a_required_scope_can_not_be_had_one_by_one(requests: dict[str, int], reason: str) -> None:
+def test_unsupported_required_scope_is_a_lasting_shortage(
+    requests: dict[str, int], reason: str
+) -> None:
     """No pod that goes changes that."""
     on = pairs() if SHARED in requests else node(gpu(0))
     wanted = pod_request(requests, hints={"gpu": {"requiredTopologyScope": "Node"}})
@@ -325,7 +327,7 @@ def test_a_pod_that_wants_a_partition_needs_a_table() -> None:
         )
 
 
-def test_partitions_are_looked_at_by_score() -> None:
+def test_partitions_are_tried_by_score() -> None:
     """Lowest first, as in the original; Restricted looks at no other score."""
     table = {
         "2": [

@@ -126,7 +126,7 @@ def test_a_selector_of_functions_asks_for_one_per_card() -> None:
     assert take(on, pod_request({NIC: 1}), used, scorer=LEAST) == {"rdma": [2]}
 
 
-def test_cards_without_functions_can_not_give_one() -> None:
+def test_cards_without_functions_serve_no_function() -> None:
     """If there are none at all, no pod that goes changes that."""
     assert allocate(
         node(nic(1), nic(2)), pod_request({NIC: 1}, hints=ANY_FUNCTION)
@@ -157,7 +157,7 @@ def test_a_nic_goes_with_every_root_of_the_gpus(
     assert result == {"gpu": taken, "rdma": [(minor, f"{minor}.a") for minor in nics]}
 
 
-def test_what_is_in_use_moves_the_whole_group() -> None:
+def test_devices_in_use_attract_the_whole_group() -> None:
     """GPU 0 and a function of NIC 1 are held; for three GPUs the next function there is taken."""
     on = pairs()
     used = using(hold(on, gpu=[0], rdma=[(1, "1.a")]))
@@ -292,7 +292,7 @@ def test_three_types_go_together() -> None:
 # -- before a node is chosen -----------------------------------------------------------------
 
 
-def test_well_planned_secondaries_are_looked_at_late() -> None:
+def test_planned_secondaries_are_tried_last() -> None:
     """With whole GPUs; a share, or a request that is not joint, is looked at as a whole."""
     on = pairs(labels=PLANNED)
     used = using(hold(on, rdma=[1, 2, 3, 4]))
@@ -309,7 +309,7 @@ def test_well_planned_secondaries_are_looked_at_late() -> None:
 # -- reservations and preemption -------------------------------------------------------------
 
 
-def test_what_is_given_back_is_free() -> None:
+def test_released_devices_are_free() -> None:
     """Amounts and virtual functions of pods that would go, or of a reservation."""
     on = pairs()
     reserved = hold(on, gpu=[0, 1], rdma=[(1, "1.a")])
@@ -323,7 +323,7 @@ def test_what_is_given_back_is_free() -> None:
     }
 
 
-def test_only_what_is_reserved_may_be_taken() -> None:
+def test_only_reserved_devices_may_be_allocated() -> None:
     """Of the types that the reservation has: no other device, and no more of one."""
     on = node(*(gpu(minor) for minor in range(4)), nic(1))
     reserved = {GPU: (*hold(on, gpu=[2])[GPU],)}

@@ -52,7 +52,7 @@ def test_no_data_is_no_templates() -> None:
         ("m: {t: {huawei.com/npu-core: some}}", "data[data.yaml].m.t[huawei.com/npu-core]"),
     ],
 )
-def test_what_can_not_be_read_is_refused(text: str, path: str) -> None:
+def test_unreadable_templates_are_refused(text: str, path: str) -> None:
     """With the name of the ConfigMap and the path."""
     with pytest.raises(InputError) as refusal:
         read_templates(config_map(text))

@@ -86,7 +86,7 @@ def test_devices_on_no_numa_node_have_no_opinion() -> None:
     assert hints(node(gpu(0), nic(1, "a", -1)), pod_request({WHOLE: 1})) == []
 
 
-def test_of_many_numa_nodes_single_ones_and_all_are_looked_at() -> None:
+def test_of_many_numa_nodes_single_ones_and_all_are_tried() -> None:
     """As for CPUs and memory: the number of sets doubles with each NUMA node."""
     on = node(*(gpu(minor, "a", minor) for minor in range(18)))
     result = hints(on, pod_request({WHOLE: 1}))

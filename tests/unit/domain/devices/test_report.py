@@ -128,7 +128,7 @@ def test_a_device_without_usable_minor_is_left_out(minor: int | None) -> None:
 
 
 @pytest.mark.parametrize("numa", [-5, 1024, (1 << 31) - 1])
-def test_a_numa_node_that_can_not_be_is_none_in_particular(numa: int) -> None:
+def test_impossible_numa_node_counts_as_unknown(numa: int) -> None:
     """The device is allocated for any NUMA nodes of the pod; -1 means the same."""
     result = node(gpu(0, "a", numa), gpu(1, "a", -1), gpu(2, "b", 1023))
     group = result.model.group(GPU)
@@ -216,7 +216,7 @@ def test_a_table_of_the_device_comes_with_the_policy_of_the_device() -> None:
     assert not pairs(partitions=table, on={POLICY: "Honor"}).model.honors_partitions
 
 
-def test_labels_of_the_device_stand_in_for_those_of_the_node() -> None:
+def test_device_labels_replace_missing_node_labels() -> None:
     """Until the manager has copied them."""
     labels: JsonObject = {VENDOR: "huawei", MODEL: "Ascend-910B3"}
     model = node(gpu(0), labels=labels).model

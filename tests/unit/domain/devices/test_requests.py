@@ -143,7 +143,7 @@ def test_former_names_count_unless_the_current_one_is_there() -> None:
     assert split_request({"kubernetes.io/rdma": 7, NIC: 3}, RDMA) == (1, {NIC: 3}, False)
 
 
-def test_types_of_devices_are_looked_at_one_by_one() -> None:
+def test_device_types_are_requested_independently() -> None:
     """A pod without devices gets an empty answer; an amount of 0 requests nothing."""
     assert device_requests({"cpu": 4, "memory": GIB, WHOLE: 0}) == {}
     assert set(device_requests({WHOLE: 1, NIC: 1, CARD: 1})) == {GPU, RDMA, FPGA}

@@ -58,7 +58,7 @@ def test_the_annotation_has_ids_amounts_and_functions() -> None:
     )
 
 
-def test_what_was_written_is_what_is_read() -> None:
+def test_annotation_round_trip_keeps_the_allocation() -> None:
     """Devices, amounts, functions; ids are no part of it."""
     on = pairs()
     for requests in ({WHOLE: 3, NIC: 1}, {SHARED: 2, MEMORY: 6 * GIB, NIC: 200}):
@@ -101,7 +101,7 @@ def test_minors_that_no_device_has_are_left_out(minor: int) -> None:
     assert [(each.minor, each.amounts[:2]) for each in result[GPU]] == [(0, (0, 8 * GIB))]
 
 
-def test_what_goes_leaves_nothing_behind() -> None:
+def test_removed_allocation_leaves_no_usage() -> None:
     """A device without users equals one that never had any."""
     on = pairs()
     first, second = hold(on, gpu=[0, 1], rdma=[(1, "1.a")]), share(0, 50)

@@ -130,7 +130,7 @@ def test_looking_at_equal_nodes_once_changes_nothing(
 
 
 @given(crowds)
-def test_distinct_nodes_stand_for_all(crowd: list[tuple[int, ...]]) -> None:
+def test_distinct_nodes_represent_all_nodes(crowd: list[tuple[int, ...]]) -> None:
     """Every node has the state of its representative."""
     table = np.array(crowd * 70)
     many = GpuNodes(table[:, 0], table[:, 1:4], table[:, 4])

@@ -112,7 +112,7 @@ def test_the_same_arrivals_always_give_the_same_prices() -> None:
     assert one.prices.potential(cluster).tolist() == other.prices.potential(cluster).tolist()
 
 
-def test_futures_spread_around_what_is_expected() -> None:
+def test_futures_spread_around_the_expected_pods() -> None:
     """Mean and variance over many futures; classes vary on their own."""
     counts = np.array([100.0, 900.0, 400.0])
 

@@ -75,7 +75,7 @@ def test_must_gather_is_never_left() -> None:
     assert chosen(7, must=RACK) is None
 
 
-def test_a_multiple_of_a_layer_rounds_what_its_domains_take() -> None:
+def test_multiple_of_a_layer_rounds_the_offers_of_its_domains() -> None:
     """Pairs per node: h6 has two pairs, h5 one, h1, h3 and h4 one each."""
     assert chosen(6, node=2) == [("h6", 4), ("h5", 2)]
     assert chosen(5, node=2) is None

@@ -61,7 +61,7 @@ def test_a_pod_that_exceeds_the_runtime_is_refused() -> None:
     assert why_not(made, "a", new, BY_MAX) == ""
 
 
-def test_a_pod_of_the_api_is_what_its_labels_say() -> None:
+def test_quota_pod_is_read_from_the_labels() -> None:
     """The label names the quota, another one protects the pod; without start it is the youngest."""
     labels = {PREFIX + "name": "a", PREFIX + "preemptible": "false"}
     one = api_pod("p", labels=labels, priority=7)
@@ -170,7 +170,7 @@ def room_in_full_quota(new: QuotaPod) -> QuotaHeadroom:
     return headroom_for(made, "a", new, AdmissionRules())
 
 
-def test_there_is_room_if_enough_of_the_quota_goes() -> None:
+def test_quota_has_room_after_enough_of_its_pods_are_evicted() -> None:
     """A pod of 4 needs 3 more than the one that is left."""
     headroom = room_in_full_quota(pod("ns/new", chip=4))
 

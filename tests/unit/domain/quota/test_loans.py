@@ -8,7 +8,7 @@ from koordinator.api.elastic_quota import ROOT_QUOTA
 from koordinator.domain.quota import Loan, QuotaTree, loans
 
 
-def test_what_is_used_beyond_the_minimum_comes_out_of_siblings_minimums() -> None:
+def test_usage_above_the_minimum_is_lent_by_siblings() -> None:
     """First of those that lend, in order of names; unguaranteed amounts come last."""
     made = QuotaTree()
     made.set_total({CHIP: 20})

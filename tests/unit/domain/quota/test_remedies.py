@@ -43,7 +43,7 @@ def spec(name: str, parent: str, least: int, more: int) -> QuotaSpec:
     lends=st.booleans(),
     rules=st.sampled_from(RULES),
 )
-def test_what_is_enough_lets_the_pod_in(
+def test_sufficient_remedy_admits_the_pod(
     *,
     total: int,
     tops: tuple[int, int],

@@ -292,7 +292,7 @@ def test_a_removed_quota_takes_its_pods_with_it() -> None:
         made.runtime("c")
 
 
-def test_a_moved_quota_takes_what_it_uses_along() -> None:
+def test_moved_quota_keeps_its_usage() -> None:
     """With all below it.  Source: UpdateQuotaParentName."""
     made = tree(100)
     grow(made, "a", most=50, least=0)
@@ -308,7 +308,7 @@ def test_a_moved_quota_takes_what_it_uses_along() -> None:
 
 
 @pytest.mark.parametrize("parent", ["leaf", "top"])
-def test_a_quota_can_not_become_its_own_ancestor(parent: str) -> None:
+def test_quota_must_not_become_its_own_ancestor(parent: str) -> None:
     """What is used below it would be lost to the root; the tree stays as it was."""
     made = tree(100)
     grow(made, "top", most=50, least=0)

@@ -138,7 +138,7 @@ def test_objects_of_built_in_quotas_set_their_maximum() -> None:
     assert made.tree_of(DEFAULT_QUOTA).runtime(DEFAULT_QUOTA) == NO_LIMIT
 
 
-def test_what_is_stored_is_read_however_broken() -> None:
+def test_broken_stored_quotas_are_read() -> None:
     """Negative amounts are 0, minimums end at the maximum, old names of resources are today's."""
     made = trees()
     made.put(

@@ -421,7 +421,7 @@ def test_nothing_is_filled_into_what_cannot_be_read(new: ElasticQuota, message: 
         ("narrow", {f"{PREFIX}allow-force-update": "true"}, nullcontext()),
     ],
 )
-def test_a_quota_moves_only_where_there_is_room_for_what_it_uses(
+def test_quota_moves_only_to_a_parent_with_room_for_its_usage(
     parent: str, labels: dict[str, str], outcome: Any
 ) -> None:
     """What its pods hold would be above the maximum of the new parent otherwise."""

@@ -178,7 +178,7 @@ def test_refusal_is_returned_to_the_runtime(path: Path) -> None:
         assert (status.code, status.message) == (2, "CPUSetAllocator failed")
 
 
-def test_a_request_that_can_not_be_read_starts_as_it_is(path: Path) -> None:
+def test_undecodable_request_starts_the_container_unchanged(path: Path) -> None:
     """As if there were no plugin."""
     plugin = Plugin(adjusted)
     with connected(plugin, path) as runtime:

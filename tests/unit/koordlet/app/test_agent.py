@@ -570,7 +570,7 @@ MANAGER = "/var/lib/kubelet/cpu_manager_state"
 STATIC = '{"policyName": "static", "entries": {"uid-other": {"main": "4-7"}}}'
 
 
-def test_cpus_of_the_kubelet_stay_its_own_while_its_state_can_not_be_read() -> None:
+def test_kubelet_keeps_its_cpus_while_its_state_is_unreadable() -> None:
     """Also by an agent that starts meanwhile; an event on the node has the file."""
     world = World()
     world.tree.host.put(MANAGER, STATIC)

@@ -78,7 +78,7 @@ def test_running_stop_is_not_started_again() -> None:
     assert len(started.waiting) == 1
 
 
-def test_stop_that_can_not_start_returns_none() -> None:
+def test_stop_without_a_runtime_returns_none() -> None:
     """No containers, no socket, too many at once: processes are ended then."""
     started = Started()
     stops = ContainerStops(PlayedRuntime(), longest_s=30)

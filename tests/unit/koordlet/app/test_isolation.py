@@ -172,7 +172,7 @@ def test_a_strategy_that_always_breaks_stops_no_other(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["labels", "annotations"])
-def test_a_pod_that_cannot_be_looked_at_is_left_alone(where: str) -> None:
+def test_pod_whose_inspection_fails_is_not_changed(where: str) -> None:
     """The other pods have what they would have without it."""
     expected, _ = lived(with_evil=False)
     world = World(gates=LIVED)

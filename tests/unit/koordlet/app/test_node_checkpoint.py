@@ -193,7 +193,7 @@ def test_the_driver_of_gpus_starts_after_the_runtime_is_served() -> None:
     assert uses.count("start") == 1
 
 
-def test_the_node_is_looked_after_though_the_server_is_away() -> None:
+def test_node_is_managed_while_the_api_server_is_unreachable() -> None:
     """Best effort is suppressed by the last NodeSLO; the agent is ready."""
     node = Node()
     node.world.seconds(12)

@@ -194,7 +194,7 @@ def test_a_process_whose_cookie_breaks_costs_its_group_nothing() -> None:
     ]
 
 
-def test_intent_that_can_not_be_audited_is_reported() -> None:
+def test_failed_audit_of_an_intent_is_reported() -> None:
     """Here a name that is no text; the intent itself is applied, and all others are."""
     machine = Machine()
     trail = AgentAuditTrail(machine.host, "/var/log/audit")

@@ -84,7 +84,7 @@ def test_hami_core_is_accepted_in_upper_or_lower_case(spelling: str) -> None:
 
 
 @pytest.mark.parametrize("allocated", ["", {}, {"rdma": [{"minor": 0}]}, {"gpu": []}])
-def test_a_container_without_gpus_stays_as_it_is(allocated: Any) -> None:
+def test_container_without_gpus_is_not_changed(allocated: Any) -> None:
     """Whatever its labels say."""
     assert gpu_adjustment(creation(allocated), WATCHED).is_empty
     assert region_folder(creation(allocated), WATCHED) is None

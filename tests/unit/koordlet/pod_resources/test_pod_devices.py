@@ -51,7 +51,7 @@ def test_device_is_listed_once_within_the_limit() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"gpu": {}}', '{"gpu": [{"minor": "x"}]}'])
-def test_an_allocation_that_can_not_be_read_is_refused(text: str) -> None:
+def test_unreadable_allocation_is_refused(text: str) -> None:
     """The error names the annotation."""
     with pytest.raises(InputError, match="device-allocated"):
         devices(text)

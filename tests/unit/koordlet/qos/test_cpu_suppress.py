@@ -234,7 +234,7 @@ def test_switched_off_everything_is_taken_back() -> None:
     assert done.be_cores is None
 
 
-def test_an_unmeasured_node_is_left_as_it_is() -> None:
+def test_unmeasured_node_is_not_suppressed() -> None:
     """After a restart best effort keeps what it has until there are samples: no kick."""
     tree = Tree("0-7")
     made = inputs(tree, [(tree.add_pod(pod("be", "BE")), 3.0)], 5.0, on())

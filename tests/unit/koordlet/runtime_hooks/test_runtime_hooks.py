@@ -202,7 +202,7 @@ def test_starting_pod_avoids_bound_cpus_of_another_starting_pod() -> None:
     assert result.resources.cpuset_cpus == "0-7"
 
 
-def test_pods_that_never_come_are_forgotten() -> None:
+def test_started_pod_that_is_never_listed_releases_its_cpus() -> None:
     """What the runtime has started and no list has after five minutes holds no CPUs."""
     runtime = Runtime()
     own = runtime.tree.add_pod(pod("own", "LSR", annotations=cpuset("2-3")))
@@ -229,7 +229,7 @@ def test_invalid_cpus_are_left_out(cpus: str) -> None:
 
 
 @pytest.mark.parametrize("uid", ["../../x", "", "a/b", "x" * 300])
-def test_a_uid_that_leads_elsewhere_changes_nothing(uid: str) -> None:
+def test_hostile_uid_changes_no_file(uid: str) -> None:
     """No file is written, and the pod starts."""
     runtime = Runtime()
     hostile = StartingPod(
@@ -245,7 +245,7 @@ def test_a_uid_that_leads_elsewhere_changes_nothing(uid: str) -> None:
     assert all(isinstance(each, HookFailure) for each in outcomes)
 
 
-def test_with_policy_fail_nothing_starts() -> None:
+def test_container_with_a_failed_hook_does_not_start_under_policy_fail() -> None:
     """The operator may want a pod not to run rather than run without what it was promised."""
     runtime = Runtime(policy=FailurePolicy.FAIL)
     view = runtime.tree.add_pod(pod("a", "LSR", annotations=cpuset("8")))
@@ -255,7 +255,7 @@ def test_with_policy_fail_nothing_starts() -> None:
     assert "the container c0 was not started" in failure.note
 
 
-def test_nothing_is_adjusted_before_the_node_is_known() -> None:
+def test_containers_are_not_adjusted_before_the_first_view() -> None:
     """Containers start as without koordinator."""
     tree = Tree()
     hooks = RuntimeHooks(VirtualClock(START_S), tree.host, tree.roots, tree.cgroups)

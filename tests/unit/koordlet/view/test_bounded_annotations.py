@@ -256,7 +256,7 @@ def test_cpus_of_another_pod_are_not_taken(cpuset: str) -> None:
     assert holders.resolved([evil])[0].bound_cpus.bit_count() in (1, 4)  # once they are free
 
 
-def test_a_pod_that_shares_what_it_has_keeps_no_cpus_from_others() -> None:
+def test_pod_that_offers_its_cpus_shares_them() -> None:
     """Later pods use its resources, as with a reservation."""
     tree = Tree()
     made: dict[str, Any] = {

@@ -64,13 +64,13 @@ def test_cgroup_of_a_static_pod_follows_its_mirror() -> None:
         {"uid": "ABCDEF"},
     ],
 )
-def test_other_pods_can_not_name_a_cgroup(changes: dict[str, Any]) -> None:
+def test_only_static_pods_may_name_a_cgroup(changes: dict[str, Any]) -> None:
     """The cgroup of a pod that is no valid mirror of this node follows its UID."""
     assert static_uid(mirror("a", **changes)) is None
     assert folder(mirror("a", **changes)) == "kubepods/besteffort/poduid-a"
 
 
-def test_a_forged_mirror_can_not_have_the_cgroup_of_another_pod() -> None:
+def test_forged_mirror_pod_gets_no_cgroup_of_another_pod() -> None:
     """A client that may create pods can write any annotation and owner; ownership stays."""
     uid = "11111111-2222-3333-4444-555555555555"
     victim = pod("b")

@@ -153,7 +153,9 @@ def test_a_quota_binds_nothing_of_another_namespace(
         ),
     ],
 )
-def test_a_quota_binds_what_is_its_own_or_has_agreed(made: dict[str, Any], objects: Any) -> None:
+def test_quota_binds_only_its_own_or_agreeing_namespaces(
+    made: dict[str, Any], objects: Any
+) -> None:
     """By a label of the namespace, or an annotation of the parent."""
     assert refusal(made, lookup(namespace("evil"), *objects)) == ""
 

@@ -41,7 +41,7 @@ def test_no_more_is_reclaimed_than_is_unused(reported: dict[str, Any], cpu: int)
     assert mid_terms(Strategy(), MACHINE, use(metric(**reported))).cpu_milli == cpu
 
 
-def test_static_mode_looks_at_no_metric() -> None:
+def test_static_mode_reads_no_metric() -> None:
     """A part of the capacity, limited like the rest."""
     strategy = Strategy(
         mid_is_static=True,

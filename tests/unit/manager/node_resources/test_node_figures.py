@@ -182,7 +182,7 @@ def test_a_tenth_more_is_no_difference(old: str | None, new: str | None, differs
     assert is_different(pair[0], pair[1], 0.1) is differs
 
 
-def test_a_shrinking_pod_counts_with_what_it_still_has() -> None:
+def test_shrinking_pod_counts_with_its_current_amounts() -> None:
     """The kubelet has granted less, but has not taken the memory back yet."""
     requested, present = amounts("1", "1Gi"), amounts("4", "8Gi")
     made = pod("web", requested)

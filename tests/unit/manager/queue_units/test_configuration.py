@@ -35,7 +35,7 @@ def read(*texts: str) -> QueueConfiguration:
     return known
 
 
-def test_the_chart_s_file_chooses_what_is_so_by_default() -> None:
+def test_file_of_the_chart_states_the_defaults() -> None:
     """Also before 1.8, when the kind had another name, and with no plugins at all."""
     assert read(CHART).plugins == DEFAULT_PLUGINS
     assert read(CHART.replace("Koord", "Kube")).plugins == DEFAULT_PLUGINS

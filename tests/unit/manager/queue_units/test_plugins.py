@@ -197,7 +197,7 @@ def test_what_a_quota_does_not_lend_stays_its_own() -> None:
     assert world.running() == {"fits", "own"}
 
 
-def test_a_quota_with_its_minimum_waits_for_others_that_lack_theirs() -> None:
+def test_quota_at_its_minimum_waits_for_quotas_below_theirs() -> None:
     """Attribute checkQuotaOversold: while units wait there, and for requested resources."""
     spec = tree(node("a", 8, min_cpu=2), node("b", 8, min_cpu=4), most=8)
     objects = (spec, job("a1", 3, quota="a"), job("b1", 9, quota="b"), job("a2", 1, quota="a"))
@@ -227,7 +227,7 @@ def test_oversold_limits_are_so_many_times_as_large() -> None:
     assert len(world.running()) == 2
 
 
-def test_each_quota_of_the_tree_gets_a_queue_that_goes_with_it() -> None:
+def test_each_quota_of_the_tree_has_a_queue_while_it_exists() -> None:
     """Its annotations say for which quota it is; others' Queues stay."""
     world = settled(tree(node("Team_A", 2)), queue_for("Team_A"))
     made = {
@@ -323,7 +323,7 @@ def test_namespace_lists_the_queues_for_its_quotas() -> None:
     assert "koord-queue/available-queue" not in marks
 
 
-def test_what_runs_counts_also_when_the_tree_comes_later_or_goes() -> None:
+def test_running_jobs_count_when_the_tree_is_added_or_deleted() -> None:
     """A recreated tree with the same quotas still counts running jobs."""
     world = settled(tree(node("a", 2)), job("one", 2, quota="a"))
     world.cluster.delete(ElasticQuotaTree, "elasticquotatree", "kube-system")

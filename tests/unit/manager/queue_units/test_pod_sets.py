@@ -148,7 +148,7 @@ def _counted(part: WorkloadPart) -> dict[str, int]:
 @pytest.mark.parametrize("name", _SPECS)
 @settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
-def test_a_unit_asks_for_what_the_scheduler_counts_for_its_pods(
+def test_unit_requests_the_amounts_that_the_scheduler_counts(
     name: str, data: st.DataObject
 ) -> None:
     """Check all kinds whose pods the simulator creates; it parses manifests independently."""

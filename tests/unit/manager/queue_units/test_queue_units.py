@@ -395,7 +395,7 @@ def test_a_quota_may_be_named_as_in_the_original_s_samples(label: str) -> None:
     assert world.running() == {"named"}
 
 
-def test_what_others_say_of_a_unit_stays() -> None:
+def test_fields_of_other_writers_stay() -> None:
     """Checks and counts that koord-queue's CRD has and nothing here writes are not lost."""
     checks = [
         {

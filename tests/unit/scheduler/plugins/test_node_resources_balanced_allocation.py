@@ -26,7 +26,7 @@ def test_of_three_resources_it_is_the_standard_deviation(world: World) -> None:
     assert scored(plugin, state, pod("new", cpu=4, requests={FOO: 1})) == {"n": 59}
 
 
-def test_what_is_over_capacity_counts_as_full(world: World) -> None:
+def test_requests_over_capacity_count_as_full(world: World) -> None:
     """Cpu at 200 % counts as 100 %, memory is at 50 %: 75."""
     state = world(node("n", cpu=2, memory="8Gi"), pod("p", cpu=3, memory="3Gi", on="n"))
 

@@ -74,7 +74,7 @@ def test_node_without_the_key_is_unresolvable(zones: ClusterState) -> None:
     assert hopeless(plugin, zones, pending) == {"nowhere"}
 
 
-def test_domains_that_the_pod_can_not_use_do_not_count(zones: ClusterState) -> None:
+def test_domains_without_eligible_nodes_do_not_count(zones: ClusterState) -> None:
     """Without c the minimum comes from b, unless the policy ignores the pod's selector."""
     elsewhere = {
         "nodeAffinity": {

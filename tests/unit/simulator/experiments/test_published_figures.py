@@ -55,7 +55,7 @@ def published() -> dict[tuple[str, str, int], dict[int, float]]:
 @needs_openb
 @pytest.mark.slow
 @pytest.mark.parametrize("pods", ["default", "multigpu50"])  # figures 9 and 12
-def test_fgd_allocates_what_was_published(pods: str, tmp_path: Path) -> None:
+def test_fgd_reproduces_the_published_allocation(pods: str, tmp_path: Path) -> None:
     """From the CSV files alone, without a file that lists the order of arrival."""
     source = arriving_openb(read_trace(OPENB, pods), 1.3, tmp_path)
 

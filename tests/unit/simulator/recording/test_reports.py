@@ -26,7 +26,7 @@ def usage_of(report: object) -> NodeUsage:
 
 
 @given(report=reports("n", ["n-p0"]))
-def test_a_report_is_what_it_would_be_if_read_at_once(report: NodeMetric) -> None:
+def test_report_in_parts_equals_the_report_read_at_once(report: NodeMetric) -> None:
     """Equal to it either way round, and written alike."""
     raw = msgspec.Raw(encode(report))
     decoded = read_report(raw)

@@ -140,7 +140,7 @@ def test_a_seed_gives_the_same_arrivals_again(tmp_path: Path) -> None:
     assert arrivals(trace, 1).names == arrivals(trace, 1).names != arrivals(trace, 2).names
 
 
-def test_a_list_that_asks_for_more_loses_pods_at_random(tmp_path: Path) -> None:
+def test_larger_pod_list_loses_pods_at_random(tmp_path: Path) -> None:
     """No pod is drawn twice then."""
     rows = "".join(f"pod-{n:03},1000,1024,1,1000\n" for n in range(50))
     trace = read_trace(

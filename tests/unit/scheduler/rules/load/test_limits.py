@@ -24,7 +24,7 @@ def test_the_most_is_the_last_whose_rounded_share_is_within(
 
 
 @pytest.mark.parametrize(("has", "percent"), [(0, 65), (1000, 0), (1 << 50, 1 << 50)])
-def test_what_is_not_there_or_not_limited_is_not_checked(has: int, percent: int) -> None:
+def test_missing_and_unlimited_resources_are_not_checked(has: int, percent: int) -> None:
     """Nor is a limit that no amount can reach."""
     assert most_within(has, percent) == UNLIMITED
 

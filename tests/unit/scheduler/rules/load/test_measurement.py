@@ -53,7 +53,7 @@ def test_pods_of_which_nothing_was_measured_are_left_out() -> None:
     assert measured.interval_s == 30
 
 
-def test_what_is_no_pods_counts_if_the_rules_say_so() -> None:
+def test_usage_outside_pods_counts_if_configured() -> None:
     """As much as is reported."""
     report = metric("n", cpu=1, system=used("2", "7"))
 

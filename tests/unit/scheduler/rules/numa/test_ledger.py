@@ -72,7 +72,7 @@ def test_a_ledger_is_rebuilt_from_annotations_in_any_order(
 
 @pytest.mark.slow
 @given(filled())
-def test_nothing_is_given_twice_and_everything_comes_back(ledger: NumaLedger) -> None:
+def test_allocations_are_disjoint_and_released_completely(ledger: NumaLedger) -> None:
     """At every moment on the way back to empty the sums are right."""
     node = numa_node(LAYOUT, ledger, memory_gib=8)
     allocations = list(ledger.allocations.items())

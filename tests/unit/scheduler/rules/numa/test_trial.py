@@ -68,7 +68,7 @@ def test_the_emptier_of_any_two_nodes_takes_the_rest() -> None:
     assert got == NumaAllocation(zones={2: {"cpu": 9_000}, 3: {"cpu": 2_000}})
 
 
-def test_what_is_short_is_named() -> None:
+def test_missing_resources_are_named() -> None:
     """Every resource that is short; one that no NUMA node reports is ignored."""
     node = numa_node(machine(2, 1, 4, 2))
     request = NumaRequest({"cpu": 9_000, "memory": 65 * GIB, "example.com/gpu": 4})

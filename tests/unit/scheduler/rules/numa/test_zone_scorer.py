@@ -20,7 +20,7 @@ CPU_ONLY = ZoneScorer({"cpu": 1}, pack=False)
 @pytest.mark.parametrize(
     ("pack", "score"), [(False, (50 + 75 * 3) // 4), (True, (50 + 25 * 3) // 4)]
 )
-def test_a_weighted_mean_of_what_is_free_or_used(pack: bool, score: int) -> None:
+def test_score_is_a_weighted_mean_of_free_or_used_shares(pack: bool, score: int) -> None:
     """Missing resources, and extended ones that the pod doesn't request, don't count."""
     scorer = ZoneScorer({"cpu": 1, "memory": 3, "example.com/gpu": 9, "hugepages-2Mi": 5}, pack)
 

@@ -53,7 +53,7 @@ def test_priority_is_of_the_template_or_a_label_of_the_reservation() -> None:
     assert reserve_pod(of_pods).spec.priority == HIGHEST_PRIORITY
 
 
-def test_an_available_one_asks_for_what_its_status_holds() -> None:
+def test_available_reservation_requests_the_amounts_of_its_status() -> None:
     """Whatever the template has meanwhile."""
     reserved = reservation("r", 2, "1Gi", on="n")
     status = replace(reserved.status, allocatable={"cpu": reserved.status.allocatable["cpu"]})

@@ -95,7 +95,7 @@ def test_labels_of_the_node_count_unless_the_reservation_has_its_own() -> None:
     assert verdict(needs, {"zone": "a"}, labels={"zone": "b"}) is MatchResult.OTHER_AFFINITY
 
 
-def test_a_selector_that_can_not_be_read_has_no_owners() -> None:
+def test_unreadable_selector_matches_no_owner() -> None:
     """Nothing matches then, not even by another entry."""
     bad = LabelSelectorRequirement(key="app", operator="Like")
     owners = (ReservationOwner(label_selector=LabelSelector(match_expressions=(bad,))),)
