@@ -85,11 +85,11 @@ def bounded(
 ) -> Meta:
     """Declare the bounds of a number; ``decoded`` defaults to ``configured``.
 
-    Raises BugError for an excluded bound of what is decoded: CRDs have included ones.
+    Raises BugError if decoding has an exclusive bound: bounds of CRDs are inclusive.
     """
     schema = configured if decoded is None else decoded
     if schema.above is not None:
-        raise BugError(f"a CRD cannot say more than {schema.above}")
+        raise BugError(f"a CRD cannot state an exclusive bound, got more than {schema.above}")
     return Meta(
         ge=schema.least, le=schema.most, extra={_KEY: Accepted(configured, node, written, exceeds)}
     )
@@ -102,7 +102,7 @@ def one_of(*words: str) -> Meta:
 
 @cache
 def accepted_by(kind: type[msgspec.Struct]) -> Mapping[str, Accepted]:
-    """Return what the fields of a struct accept, by attribute; of fields that say something."""
+    """Return the accepted values of the fields of a struct that declare them, by attribute."""
     return MappingProxyType(
         {field.name: accepted for field in _fields(kind) if (accepted := _accepted(field.type))}
     )
@@ -110,22 +110,22 @@ def accepted_by(kind: type[msgspec.Struct]) -> Mapping[str, Accepted]:
 
 @cache
 def json_name(kind: type[msgspec.Struct], attribute: str) -> str:
-    """Return how an attribute is called in JSON."""
+    """Return the name of an attribute in JSON."""
     return next(field.encode_name for field in _fields(kind) if field.name == attribute)
 
 
 @cache
 def attribute_of(kind: type[msgspec.Struct], name: str) -> str:
-    """Return the attribute that is called so in JSON."""
+    """Return the attribute with a name in JSON."""
     return next(field.name for field in _fields(kind) if field.encode_name == name)
 
 
 def accepted_within(
     kind: type[msgspec.Struct], skipped: AbstractSet[str] = frozenset()
 ) -> Iterator[tuple[str, Accepted]]:
-    """Yield JSON name and what is accepted of the fields of a struct and of structs within it.
+    """Yield the JSON name and accepted values of each field of a struct and of nested structs.
 
-    What has a JSON name in ``skipped`` is not looked at.
+    Fields with a JSON name in ``skipped`` are omitted.
     """
     for field in _fields(kind):
         if field.encode_name in skipped:

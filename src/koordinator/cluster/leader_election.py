@@ -59,7 +59,7 @@ _FOLLOWERS_SHARE: Final = 0.25
 class LeaderElector:
     """One candidate of an election: waits for the lease, leads, and is done when that ends.
 
-    ``attempt`` and ``release`` belong to the thread of the cluster; the rest any thread may ask.
+    ``attempt`` and ``release`` belong to the thread of the cluster; any thread may call the rest.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class LeaderElector:
             )
         self._cluster = cluster
         self._clock = clock
-        self.wall_clock: Clock = clock  # dates what is written for people
+        self.wall_clock: Clock = clock  # for the times in the lease, which only people read
         self._rng = rng
         self._identity = identity
         self._namespace, self._name = namespace, name
@@ -99,7 +99,7 @@ class LeaderElector:
         self._problem = ""
 
     def inherit(self, predecessor: "LeaderElector") -> None:
-        """Take over what a candidate of this process that lost the lease has seen of it.
+        """Adopt the lease as seen by a candidate of this process that lost it.
 
         So the lost lease ends here when it ends for other candidates, and not a lease duration
         after it was read again.  ``predecessor`` must have ended, and the connections over which
@@ -119,7 +119,7 @@ class LeaderElector:
 
     @property
     def problem(self) -> str:
-        """Why the last request failed and what is needed; empty if it didn't."""
+        """Error of the last request, with its remedy; empty if it succeeded."""
         return self._problem
 
     @property
@@ -134,16 +134,16 @@ class LeaderElector:
         return self._lost
 
     def is_leader(self) -> bool:
-        """Return whether this process may act now; to be asked before every write."""
+        """Return whether this process may act now; to be called before every write."""
         now_s = self._clock.now_s()  # before the fence is read, which only moves forward
         if self._fence_s is None or self._lost or self._released:
             return False
         if now_s >= self._fence_s:
-            self._lost = True  # for good, even if a renewal that is under way succeeds
+            self._lost = True  # for good, even if a renewal in flight succeeds
         return not self._lost
 
     def overdue_s(self) -> float:
-        """Return for how many seconds its own lease has run out; at most 0 for who doesn't lead.
+        """Return the seconds since its own lease expired; at most 0 if it does not lead.
 
         A process that led and still lives long after this is above 0 is stuck.
         """

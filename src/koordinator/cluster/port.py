@@ -84,7 +84,7 @@ class Binding(msgspec.Struct, frozen=True, gc=False):  # a struct: one is made p
 
 @dataclass(frozen=True, slots=True)
 class PodReport:
-    """A report about a pod for those who read its status.
+    """Report about a pod, for readers of its status.
 
     ``condition`` takes the place of that of its type; its transition time is the server's affair.
     ``nominated_node`` empty takes the nomination back, None leaves it.  ``uid`` guards against a
@@ -126,10 +126,10 @@ def guarded(patch: ObjectPatch) -> JsonObject:
 
 
 class Binds(Protocol):
-    """Bindings under way."""
+    """Binds in flight."""
 
     def finished(self) -> Sequence[tuple[int, ClusterError | None]]:
-        """Return what has ended since the last call, by place in the batch; None for success."""
+        """Return the results since the last call, by index in the batch; None for success."""
 
     def results(self) -> Sequence[ClusterError | None]:
         """Wait for all and return one result per binding, in order, None for success."""
@@ -150,13 +150,13 @@ class Watch(Protocol):
     """
 
     def poll(self) -> Sequence[WatchEvent]:
-        """Return what has arrived since the last call; never waits, may return nothing."""
+        """Return the events since the last call, possibly none; never waits."""
 
     def refresh(self) -> None:
         """Make up for whatever a slow stream still owes.
 
         Everything that happened before the call is delivered, as after a broken stream, and then
-        one more BOOKMARK.  For who must not act on old events, such as a new leader.
+        one more BOOKMARK.  For callers that must not act on old events, such as a new leader.
         """
 
     def close(self) -> None:
@@ -191,7 +191,7 @@ class Reader(Protocol):
 
 
 class Cluster(Reader, Protocol):
-    """Everything that a component can ask of Kubernetes."""
+    """Operations of Kubernetes that components use."""
 
     def create(self, obj: KindT) -> KindT:
         """Store a new object and return it as admission left it, with uid and resourceVersion.
@@ -203,7 +203,7 @@ class Cluster(Reader, Protocol):
         """
 
     def update(self, obj: KindT) -> KindT:
-        """Replace the object and return what is stored; its status stays as it was.
+        """Replace the object and return the stored one; its status is not changed.
 
         The status of a kind without that subresource is like any other part of it, here and below.
 
@@ -229,7 +229,7 @@ class Cluster(Reader, Protocol):
         merge_patch: JsonObject,
         subresource: str = "",
     ) -> KindT:
-        """Apply a JSON merge patch (RFC 7396) and return what is stored.
+        """Apply a JSON merge patch (RFC 7396) and return the stored object.
 
         ``subresource`` is empty or ``status``.  Without it a status in the patch is ignored, with
         it everything else is, except labels and annotations of a node, so that a node agent can

@@ -8,7 +8,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Memo(Generic[T]):
-    """One thing that is worked out about objects: once, or once for each version of what it reads.
+    """Cache of one derived value per object, computed once or once per version of its inputs.
 
     It lives as long as the object, whose ``memory`` belongs to memos alone.  Every memo is a key of
     its own, so what one keeps no other one finds.
@@ -38,11 +38,11 @@ class Memo(Generic[T]):
         return value
 
     def forget(self, about: "Remembering") -> None:
-        """Drop what is kept with an object."""
+        """Drop the cached value of an object."""
         about.memory.pop(self, None)
 
     def peek(self, about: "Remembering") -> T | None:
-        """Return what is kept with an object, of whatever version; None if nothing is."""
+        """Return the cached value of an object, of any version; None if there is none."""
         known = about.memory.get(self)
         return None if known is None else known[1]
 

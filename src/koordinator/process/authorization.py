@@ -32,7 +32,7 @@ from koordinator.foundation.lazy_dataclass import dataclass
 
 ALWAYS_ALLOWED = ("/healthz", "/readyz", "/livez")
 CACHED_S = 10.0  # tokens, permissions and refusals
-REFUSALS_CACHED_S = 30.0  # at most: who has just been given a right shouldn't wait for long
+REFUSALS_CACHED_S = 30.0  # at most: a right that was just granted should take effect soon
 CACHED_ANSWERS = 8192  # the oldest are forgotten
 
 ANONYMOUS = UserInfo(username="system:anonymous", groups=("system:unauthenticated",))
@@ -55,7 +55,7 @@ class AuthorizationOutcome(Enum):
     ALLOWED = auto()
     UNAUTHENTICATED = auto()  # the token is no good
     FORBIDDEN = auto()
-    UNKNOWN = auto()  # the API server can't be asked
+    UNKNOWN = auto()  # the API server is unreachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Authorizer:
     def decide_token(
         self, token: str, attributes: NonResourceAttributes | ResourceAttributes
     ) -> Decision:
-        """Decide whether the owner of a token may do what is asked, of whatever kind it is."""
+        """Decide whether the owner of a token has a right of any kind."""
         return self._decide(token, attributes, _described(attributes))
 
     def decide_user(
@@ -246,7 +246,7 @@ class _Recent(Generic[ValueT]):
         self._learnt: dict[Hashable, _Learnt[ValueT]] = {}  # in the order of their age
 
     def get(self, key: Hashable) -> _Learnt[ValueT] | None:
-        """Return what is known and still counts."""
+        """Return the cached decision if it has not expired."""
         with self._lock:
             cached = self._learnt.get(key)
         if cached is None or self._clock.now_s() >= cached.at_s + self._lasts_s(cached.value):

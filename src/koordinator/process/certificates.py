@@ -37,7 +37,7 @@ _SUITES: Final = {
         ("AES_256_CBC_SHA", "AES256-SHA"),
     )
 }
-#: Always there with TLS 1.3, as in Go.
+#: Suites of TLS 1.3, which are always enabled, as in Go.
 _SUITES_OF_1_3: Final = (
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
@@ -51,14 +51,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TlsTerms:
-    """The oldest version, and the suites of TLS 1.2 in OpenSSL's words; empty: its own choice."""
+    """Minimum version, and cipher suites of TLS 1.2 in OpenSSL's names; empty: its default."""
 
     minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
     suites: str = ""
 
     @staticmethod
     def parse(minimum: str, suites_text: str) -> "TlsTerms":
-        """Return what --tls-min-version and --tls-cipher-suites say.  Raises InputError."""
+        """Parse --tls-min-version and --tls-cipher-suites.  Raises InputError."""
         suites = [name for part in suites_text.split(",") if (name := part.strip())]
         if minimum not in _VERSIONS:
             accepted = "VersionTLS12 or VersionTLS13"
@@ -99,7 +99,7 @@ def context_of_files(
 ) -> ssl.SSLContext:
     """Return a server's context that follows the two PEM files (chain, private key).
 
-    They are looked at with every handshake.  What can't be loaded, such as a new certificate whose
+    They are checked with every handshake.  A pair that can't be loaded, such as a certificate whose
     key is still to come, leaves the old pair in use.
     Raises InputError naming the file if they can't be loaded to begin with.
     """
@@ -209,7 +209,7 @@ def _trust_proxy_ca(context: ssl.SSLContext, proxy_ca: bytes) -> None:
 
 
 class _Files:
-    """The two files, and the context made of what they held when they were last good."""
+    """The two files, and the context with their last valid content."""
 
     def __init__(self, certificate: Path, key: Path, terms: TlsTerms) -> None:
         self._certificate, self._key, self._terms = certificate, key, terms
@@ -279,7 +279,7 @@ def _write_pair(certificate: Path, key: Path, names: Sequence[str], clock: Clock
 
 
 def _make(names: Sequence[str], clock: Clock) -> Pair:
-    """Make a pair in a process of its own: the library takes 12 MiB that would stay."""
+    """Create a pair in a subprocess: the library would keep 12 MiB of memory."""
     command = [
         sys.executable,
         "-m",

@@ -64,7 +64,7 @@ class ConnectionLimits:
     #: Between two requests.  Go clients keep connections for 90 s and Prometheus for 300 s; the
     #: server must not be the first to close, since a POST that crosses the end is not sent again.
     idle_s: float = 330.0
-    head_bytes: int = 32 << 10  # request line and headers; also what may stand between two bodies
+    head_bytes: int = 32 << 10  # request line and headers, and the bytes between two bodies
     url_bytes: int = 8 << 10
     headers: int = 100
     #: Bodies that are being received or judged, and requests sent ahead of an answer, of all
@@ -122,7 +122,7 @@ class BoundedConnection(HttpToolsProtocol):
         super().__init__(config, state, app_state={}, _loop=loop)
         self.peer = peer
         self.phase = Phase.HEAD
-        self._body_bytes = 0  # of the request under way
+        self._body_bytes = 0  # of the request in progress
         self.since_s = loop.time()  # of the phase
         self.deadline_s = self.since_s + listener.limits.head_s
         self._socket = accepted
@@ -316,16 +316,16 @@ class BoundedConnection(HttpToolsProtocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """Size of the body of the request under way, and of what was sent ahead of its answer."""
+        """Size of the body of the current request, and of bytes sent before its response."""
         return self._body_bytes + len(self._ahead)
 
     @property
     def is_receiving(self) -> bool:
-        """Whether the client is still sending what is held, so that cutting it loses no answer."""
+        """Whether the client is still sending the buffered request, so that no response is lost."""
         return bool(self._ahead) or (self.phase is Phase.BODY and self._body_bytes > 0)
 
     def release(self) -> None:
-        """Count what is held no longer."""
+        """Stop counting the buffered bytes."""
         count = self.buffered_bytes
         self._body_bytes, self._ahead = 0, _NOTHING
         self._listener.count_bytes(-count)
@@ -395,7 +395,7 @@ class Listener:
         asyncio.get_running_loop().add_reader(self._listening, self._accept)
 
     def close(self) -> None:
-        """Accept no more; what is open stays open, but for handshakes."""
+        """Accept no more connections; open ones stay, except handshakes."""
         self._server = None
         asyncio.get_running_loop().remove_reader(self._listening)
         for connection in tuple(self._all):

@@ -26,7 +26,7 @@ class Inquiries:
         self._closed = threading.Event()
 
     def ask(self, question: Callable[[], AnswerT]) -> AnswerT:
-        """Have the question put by the answering thread; return or raise what it does.
+        """Run a question on the answering thread; return its result or raise its error.
 
         Raises TimeoutError if the loop does not answer in time or has ended.
         """
@@ -43,7 +43,7 @@ class Inquiries:
             raise TimeoutError(f"busy: no answer within {self._patience_s:g} s") from None
 
     def answer(self, most: int | None = None) -> int:
-        """Answer what has been asked by now, ``most`` at most; for the loop of the component.
+        """Answer pending questions, at most ``most``; called by the loop of the component.
 
         Returns how many there were.
         """
@@ -68,7 +68,7 @@ class Inquiries:
             answer.cancel()
 
     def _take(self, most: int | None = None) -> Iterator[tuple[Future[Any], Callable[[], Any]]]:
-        """Take what is waiting now; what is asked meanwhile has to wait for the next time."""
+        """Pop the pending questions; later ones wait for the next call."""
         waiting = self._waiting.qsize()
         for _ in range(waiting if most is None else min(most, waiting)):
             try:

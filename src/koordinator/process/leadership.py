@@ -40,7 +40,7 @@ def unique_identity() -> str:
 class Leadership:
     """Keeps an elector going from ``start`` to ``stop``.
 
-    Who has lost must end its process, or step down and stand again with a new elector.
+    After a loss, the process must end, or step down and use a new elector.
     ``on_lead`` is called in the thread when the process comes to lead.
     """
 
@@ -60,7 +60,7 @@ class Leadership:
         self._thread.start()
 
     def inherit(self, predecessor: "Leadership") -> None:
-        """Take over what an ended candidate of this process has seen of the lease."""
+        """Adopt the lease as seen by an ended candidate of this process."""
         self._elector.inherit(predecessor._elector)  # noqa: SLF001 -- of this class
 
     def note_change(self) -> None:
@@ -71,7 +71,7 @@ class Leadership:
         self._woken.set()
 
     def is_leader(self) -> bool:
-        """Return whether this process may act now; to be asked before every write."""
+        """Return whether this process may act now; to be called before every write."""
         return self._elector.is_leader()
 
     @property
@@ -80,7 +80,7 @@ class Leadership:
         return self._elector.leader
 
     def overdue_s(self) -> float:
-        """Return for how many seconds the own lease has run out; at most 0 for who doesn't lead."""
+        """Return the seconds since its own lease expired; at most 0 if it does not lead."""
         return self._elector.overdue_s()
 
     @property
@@ -98,7 +98,7 @@ class Leadership:
         return self.is_leader()
 
     def stop(self, *, release: bool = True) -> None:
-        """End the thread, after the request that is under way.
+        """End the thread after its current request.
 
         ``release`` gives up the lease, so that another replica can take over immediately.
         All work of the leader must have ended.

@@ -23,8 +23,8 @@ MAX_MESSAGE = 1024  # characters of an event or condition
 CPU_IN_MILLI = 1000
 _MILLI_CPU = (BATCH_CPU, MID_CPU)
 NO_NODES = "no nodes available to schedule pods"
-ALIKE = 0.6  # from which on a name may be meant by another one
-ALIKE_DOMAIN = 0.75  # of what comes before its slash: most end alike
+ALIKE = 0.6  # minimum similarity of a suggested name
+ALIKE_DOMAIN = 0.75  # the same for the part before the slash, as most domains end alike
 MOST_KNOWN = 2000  # comparing more names takes seconds; values that many are identifiers
 _SERIAL = re.compile(r"\d+|(?<![a-z])[a-z](?![a-z])")  # parts in which like objects differ
 _KINDS = {
@@ -47,12 +47,12 @@ class Diagnosis:
     counts: Mapping[tuple[str, str], int]  # (plugin, reason) -> nodes
     rejected: IntArray
     resolvable: BoolArray  # per rejected row: preemption might help
-    may_end: bool = False  # what preemption can't help about may go by itself
+    may_end: bool = False  # an unresolvable cause may disappear without preemption
     behind: frozenset[str] = frozenset()  # plugins to whose verdicts the refusal is due
 
     @property
     def plugins(self) -> frozenset[str]:
-        """The plugins that had a part in it."""
+        """The plugins that rejected the pod."""
         if self.refused_by:
             return self.behind | {self.refused_by}
         if self.node_count == 0:

@@ -34,7 +34,7 @@ from koordinator.scheduler.rules.reservations.offer import offer_of
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodAllocation, PodClass
 from koordinator.scheduler.transaction import Transaction
 
-#: What it reads besides nodes, pods and namespaces, with all gates on.
+#: Kinds that a fork reads besides nodes, pods and namespaces, with all gates on.
 FOLLOWED: Final[tuple[type[KubeObject], ...]] = tuple(
     kind for kind in WATCHED if kind is not ScheduleExplanation
 )
@@ -58,7 +58,7 @@ class SchedulerFork:
         return self._scheduler.cycles.keys()
 
     def follow(self) -> None:
-        """Take in what has happened in the cluster.  Raises ClusterError if it can't be read."""
+        """Apply the events of the cluster.  Raises ClusterError if it can't be read."""
         self._scheduler.step(limit=0)
 
     def refresh(self) -> None:
@@ -83,7 +83,7 @@ class ForkedState:
 
     @contextmanager
     def attempt(self) -> Iterator["ForkAttempt"]:
-        """Undo what is done meanwhile, last first, unless it is kept."""
+        """Undo the changes within the context, the last first, unless they are kept."""
         attempt, mark = ForkAttempt(), self._transaction.mark()
         try:
             yield attempt
@@ -236,7 +236,7 @@ class ForkedState:
     def _choose(
         self, cycle: SchedulingCycle, pod: Pod, pod_class: PodClass
     ) -> NodeChoice | Landing:
-        """Return where a pod goes, or why nowhere; what is nominated for others is theirs."""
+        """Return the node for a pod, or why there is none; room of nominated pods is theirs."""
         nominated = self._handle.diagnoses.nominated()
         choice = cycle.choose(pod, pod_class, nominated, first_attempt=False)
         if isinstance(choice, NodeChoice):

@@ -1,7 +1,4 @@
-"""API objects into state.
-
-What a watch event changes, and what it is called when plugins are asked about it.
-"""
+"""Ingest of API objects into the state: each watch event becomes a ``ClusterEvent`` for plugins."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -62,7 +59,7 @@ class Ingest:
     # -- nodes, devices, the rest ------------------------------------------------------------
 
     def put(self, new: KubeObject, old: KubeObject | None = None) -> ClusterEvent:
-        """Take over an object that is no pod; ``old`` is what it was, None if it is new."""
+        """Store an object that is no pod; ``old`` is its former version, None if it is new."""
         if isinstance(new, Node):
             return self._put_node(new, old if isinstance(old, Node) else None)
         if not self._is_outdated(new):
@@ -169,7 +166,7 @@ class Ingest:
     def put_placed(
         self, new: Pod, placed: PlacedPod | None, old: Pod | None = None
     ) -> ClusterEvent | None:
-        """Take over a pod that has a node, and is placed so far as given.
+        """Store a pod that has a node; ``placed`` is its current place, if any.
 
         None: nothing that scheduling looks at has changed.
         """
@@ -225,7 +222,7 @@ class Ingest:
         )
 
     def _holds_otherwise(self, placed: PlacedPod, new: Pod) -> bool:
-        """Return whether the annotations say something else than what is charged."""
+        """Return whether the annotations differ from the charged allocation."""
         annotations, known = new.metadata.annotations, placed.pod_allocation
         if known.offer != self._offer_of(new, []):
             return True
@@ -237,7 +234,7 @@ class Ingest:
         return read_pod_allocation(new.metadata, []) != charged
 
     def _pod_allocation_of(self, pod: Pod) -> PodAllocation:
-        """Return what the pod holds inside its node; what can't be read is complained about."""
+        """Return the pod's allocation on its node; unreadable annotations become warnings."""
         problems: list[InputError] = []
         allocation = read_pod_allocation(pod.metadata, problems)
         offer = self._offer_of(pod, problems)

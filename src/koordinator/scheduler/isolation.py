@@ -21,7 +21,7 @@ class PluginIsolation:
         self._handler = handler
         actives = [active for profile in profiles for active in _actives(profile)]
         self._plugins = {id(active.plugin): active.name for active in actives}
-        #: functions of plugins' ``hints`` that know no plugin: (plugin, what they say)
+        #: (plugin, hint) of functions in ``hints``, whose frames have no plugin as ``self``
         self._functions = {
             hint.__code__: (active.name, name)
             for active in {id(active.plugin): active for active in actives}.values()
@@ -31,7 +31,7 @@ class PluginIsolation:
         self._kept_alive = tuple(profiles)  # ids of freed objects would be reused
 
     def fault(self, stage: str, error: Exception, about: str) -> Fault:
-        """Return the fault; raise what is none: the cluster's refusals, and lack of memory."""
+        """Return the fault; re-raise an error that is none: of the cluster, or lack of memory."""
         fault = fault_of(stage, error, about=about)
         for frame, _ in walk_tb(error.__traceback__):
             if frame.f_code in self._functions:

@@ -60,7 +60,7 @@ class PreemptionCandidate:
 
     @property
     def cost(self) -> tuple[int, int, int, int, float]:
-        """Smaller is better; a tie goes to the candidate found first."""
+        """The cost, smaller is better; a tie goes to the candidate found first."""
         top = self.victims[0].priority
         starts = [v.started_s for v in self.victims if v.priority == top]
         return (
@@ -82,7 +82,7 @@ def preempt(
 ) -> PostFilterResult:
     """Nominate a node and name its victims, or say why not.
 
-    At most so many candidates are looked at, percent of the rejected nodes but at least a number.
+    At most ``min_percentage`` of the rejected nodes, but at least ``min_absolute``, are candidates.
     Victims are pods of lower priority that ``may_go``, if not all may.  For
     ``to_first_exhausted`` see ``split_by_budget``.
     """
@@ -99,9 +99,9 @@ def preempt(
 def cheapest(
     attempt: Attempt, candidates: Sequence[PreemptionCandidate], allows: Allows | None
 ) -> PostFilterResult:
-    """Nominate the cheapest candidate; if it breaks a gang, what is cheapest if gangs go whole.
+    """Nominate the cheapest candidate; if it breaks a gang, search again with whole gangs.
 
-    ``allows`` restricts who may go then.
+    ``allows`` restricts the victims of that search.
     """
     try:
         candidates = _approved(attempt, candidates)
@@ -147,7 +147,7 @@ def _candidates(
     hopeful = attempt.rejected[attempt.resolvable]
     reasons = Counter({NOT_HELPFUL: len(attempt.rejected) - len(hopeful)})
     with_victims = hopeful[snapshot.lowest_priority[hopeful] < priority]
-    if attempt.refused_by:  # no node did it, so it does not help to free one
+    if attempt.refused_by:  # the pod was refused as a whole, so freeing a node does not help
         with_victims = with_victims[:0]
     lower = {
         row: [
@@ -166,7 +166,7 @@ def _candidates(
     names = snapshot.node_names
     for row, fit in zip(with_victims.tolist(), fits.tolist(), strict=True):
         if not fit or (may_go is not None and what_if.why_not(pod, row, lower[row])):
-            continue  # it would not do with those that are spared
+            continue  # evicting only the allowed pods is not enough
         candidate = minimal(
             names[row],
             lower[row],
@@ -186,7 +186,7 @@ def _candidates(
 
 
 def _is_ending_victim(placed: PlacedPod) -> bool:
-    """Return whether the pod goes because of a preemption, and not for another reason."""
+    """Return whether the pod terminates because it was preempted."""
     pod = placed.pod
     if pod.metadata.deletion_timestamp is None:
         return False

@@ -89,7 +89,7 @@ class Transaction:
         self._undo.append(lambda: self._state.objects.withdraw(change))
 
     def commit(self) -> None:
-        """Keep what was done."""
+        """Keep the changes."""
         self._undo.clear()
 
     def note(self, undo: Callable[[], object]) -> None:
@@ -101,6 +101,6 @@ class Transaction:
         return len(self._undo)
 
     def rollback(self, mark: int = 0) -> None:
-        """Undo, last first, what was done since a mark."""
+        """Undo the changes since a mark, the last first."""
         while len(self._undo) > mark:
             self._undo.pop()()

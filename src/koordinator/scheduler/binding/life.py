@@ -8,7 +8,7 @@
     WAITING ──allow──►  PREPARING ──send──►   ▼
        └──────────────────┴── undo ──────► UNDONE
 
-A place counts in the state from ASSUMED on, and is given back with UNDONE.
+A place counts in the state from ASSUMED on, and is released with UNDONE.
 
 Each write names the version that it is made from, so that nothing is changed that has not been
 looked at.
@@ -34,19 +34,19 @@ class LifeState(StrEnum):
     ASSUMED = "assumed"  # placed in the state; no permit plugin has been called yet
     WAITING = "waiting"  # for a permit
     PERMITTED = "permitted"  # has all permits; its turn to be bound comes
-    PREPARING = "preparing"  # what it needs on the node is being made ready
+    PREPARING = "preparing"  # its volumes or devices are being prepared
     BINDING = "binding"  # the cluster has been asked
     BOUND = "bound"
-    UNDONE = "undone"  # its place was given back
+    UNDONE = "undone"  # its place was released
 
 
 class LifeEvent(StrEnum):
     """Event in the life of a pod that has a place."""
 
-    WAIT = "wait"  # a permit plugin wants to be asked again
+    WAIT = "wait"  # a Permit plugin must be called again
     ALLOW = "allow"  # all permits are there
-    PREPARE = "prepare"  # a PreBind plugin wants to be asked again
-    SEND = "send"  # the bind goes to the cluster
+    PREPARE = "prepare"  # a PreBind plugin must be called again
+    SEND = "send"  # the bind is sent
     CONFIRM = "confirm"  # the cluster has it
     UNDO = "undo"  # refused, timed out, failed, withdrawn, preempted or deleted
 
@@ -81,7 +81,7 @@ ObjectT = TypeVar("ObjectT", bound=KubeObject)
 
 
 def write_change(cluster: Cluster, change: ObjectChange, uid: str = "") -> KubeObject:
-    """Write a change and return what is stored, or was last.  Raises ClusterError.
+    """Write a change and return the stored object, or its last version.  Raises ClusterError.
 
     The object itself comes before its status.  Should that fail, the former stands.  ``uid`` guards
     against another object of that name; empty means any.
@@ -93,7 +93,7 @@ def write_change(cluster: Cluster, change: ObjectChange, uid: str = "") -> KubeO
 
 
 def create_object(cluster: Cluster, change: ObjectChange) -> KubeObject | None:
-    """Create what a change is made of; return None where it needs none, or one is there."""
+    """Create the object of a change; return None if it needs none, or there is one."""
     if change.created is None:
         return None
     with suppress(AlreadyExistsError):

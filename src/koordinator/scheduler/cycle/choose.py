@@ -38,7 +38,7 @@ from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
 
 class NodeChoice(Struct, frozen=True):  # a struct: one is made per pod
-    """The node of a pod, and what it allocates there besides its requests."""
+    """Chosen node of a pod, and its allocation there besides its requests."""
 
     row: int
     node: str
@@ -93,7 +93,7 @@ class NodeChooser:
         self._learning = [a for a in profile.score if "on_arrival" in a.has]
 
     def applicable_plugins(self, pod: PodClass) -> Profile:
-        """Return the plugins that may have something to say about such a pod."""
+        """Return the profile with the plugins that apply to pods of a class."""
         return self._applicable(pod).profile
 
     def _applicable(self, pod: PodClass) -> ApplicablePlugins:

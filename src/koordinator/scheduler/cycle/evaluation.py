@@ -26,7 +26,7 @@ from koordinator.scheduler.snapshot import ClusterState, PodClass, RestorableHol
 #: Memory that kept evaluations may take; the ones unused for longest go first, and those unused
 #: while many new classes of pods came.
 KEEP_BYTES = 1 << 30
-_DECODED = 8  # times the size of a pod's encoded spec that it takes in objects
+_DECODED = 8  # memory of a pod's objects as a multiple of its encoded spec
 _OVERHEAD = 1 << 13  # bytes that any evaluation takes
 
 #: Pods that preemption has made room for, with their classes, by node name.

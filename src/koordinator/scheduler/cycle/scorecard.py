@@ -39,9 +39,9 @@ class Scorecard:
         rejected: Mapping[int, tuple[str, str]],
         scores: Mapping[str, Mapping[int, int]],
     ) -> "Scorecard":
-        """Return the card with verdicts and scores of who was asked after all plugins.
+        """Return the card with the verdicts and scores of extenders, which run after all plugins.
 
-        ``rejected`` has who and why by row, ``scores`` what was added to the total by name and row.
+        ``rejected`` has extender and reason by row, ``scores`` the added scores by name and row.
         """
         filters, rejected_by = list(self.filters), self.rejected_by.copy()
         for row, (plugin, reason) in rejected.items():
@@ -168,7 +168,7 @@ def prefilter(profile: Profile, snapshot: Snapshot, pod: PodClass) -> tuple[str,
 def _not_listed(
     profile: Profile, snapshot: Snapshot, pod: PodClass
 ) -> tuple[str, Rejections] | None:
-    """Return what rejects the nodes that the pod doesn't name, before any filter is asked."""
+    """Return the rejection of nodes outside the pod's shortlist, before any filter runs."""
     for active in profile.pre_filter:
         answer = active.plugin.prefilter(snapshot, pod)
         if isinstance(answer, Shortlist):

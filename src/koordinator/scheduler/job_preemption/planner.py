@@ -33,7 +33,7 @@ from koordinator.scheduler.snapshot import PlacedPod
 #: ``(evicted, rows)``: rows that don't fit their members after those pods are evicted.
 Rejects = Callable[[BoolArray, IntArray], IntArray]
 
-MOST_TRIES = 8  # with what the real filters say about the nodes chosen before
+MOST_TRIES = 8  # each with the filters' results for the nodes chosen before
 MOST_LEVELS = 4  # tried one by one before all pods are candidates
 
 
@@ -53,7 +53,7 @@ def close(problem: PreemptionProblem, evicted: BoolArray) -> BoolArray:
 
 
 def spare(problem: PreemptionProblem, choice: VictimChoice, rejects: Rejects | None) -> None:
-    """Put back who need not go; ``rejects`` is asked where arithmetic does not say it all."""
+    """Reprieve victims that are not needed; ``rejects`` runs filters that are not arithmetic."""
     sparing = _Sparing(problem, choice, rejects)
     victims = problem.victims
     broken = broken_jobs(problem, choice.evicted)
@@ -159,7 +159,7 @@ def _by_importance(problem: PreemptionProblem, positions: IntArray) -> IntArray:
 
 
 class PreemptionDryRun(Protocol):
-    """The real filters, asked about worlds without some pods.
+    """Dry run of the real filters on a state without some pods.
 
     Rule R3: ``cycle``, which implements it, is above ``job_preemption``.
     """
@@ -169,7 +169,7 @@ class PreemptionDryRun(Protocol):
     ) -> list[IntArray]:
         """Return how many of the planned members the nodes take, by shape and ``(n_rows,)``.
 
-        ``evicted`` are victims by position; only the nodes ``rows`` (indices) are asked.
+        ``evicted`` are victims by position; only the nodes ``rows`` (indices) are checked.
         """
         ...
 

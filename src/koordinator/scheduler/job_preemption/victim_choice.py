@@ -28,7 +28,7 @@ class VictimChoice:
     """Chosen victims, and the nodes of the members."""
 
     evicted: BoolArray  # (n_victims,)
-    free: IntArray  # (n_rows, n_columns) what is left then
+    free: IntArray  # (n_rows, n_columns) free amounts after the evictions
     places: list[IntArray]  # of each shape: (n_rows,) how many members
 
 
@@ -103,12 +103,12 @@ def _take(shape: Shape, choice: VictimChoice, placed: IntArray, need: int) -> in
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """Pods that may go, by node and then the cheapest first."""
+    """Pods that may be evicted, by node, the cheapest first."""
 
     at: IntArray  # (n,) positions in the table
     level: IntArray  # (n,)
     price: FloatArray  # (n,) pods that go with it
-    breaks: BoolArray  # (n,) with it goes its job
+    breaks: BoolArray  # (n,) its job is evicted with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class _Options:
 def _candidates(
     victims: VictimTable, choice: VictimChoice, headroom: IntArray, *, level: int, need: int
 ) -> _Candidates:
-    """Return who may go up to a level; ``headroom`` (by row) is 0 where that is no use.
+    """Return the candidates up to a level; ``headroom`` (by row) is 0 where none helps.
 
     The first members of a gang on a node go alone as long as it has some to spare.
     """
@@ -144,7 +144,7 @@ def _candidates(
 
 
 def spare_left(victims: VictimTable, evicted: BoolArray) -> IntArray:
-    """Return ``(n_gangs,)``: how many more members may go without the others."""
+    """Return ``(n_gangs,)``: number of further members that may be evicted without the others."""
     lost = victims.gang[evicted & (victims.gang >= 0)]
     return victims.spare - np.bincount(lost, minlength=len(victims.spare))
 
@@ -232,7 +232,7 @@ def _evict_best(
             gangs = victims.gang[those[~breaks & ~chosen[those]]]
             gangs, times = np.unique(gangs[gangs >= 0], return_counts=True)
             if (times > left[gangs]).any():
-                continue  # the gang has lost others by now: seen to with the next options
+                continue  # the gang has lost members since; the next options take it into account
             left[gangs] -= times
             for job in np.unique(victims.job[those[breaks & ~chosen[those]]]).tolist():
                 headroom -= _break(victims, job, chosen, choice, shape=shape, placed=placed)

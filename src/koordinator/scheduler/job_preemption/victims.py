@@ -36,10 +36,12 @@ _NEVER = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class VictimJob:
-    """A gang group, and how many of its members may go."""
+    """Gang group, and the number of its members that may be evicted."""
 
     id: str
-    gangs: tuple[tuple[IntArray, int], ...]  # positions in the table; how many may go alone
+    gangs: tuple[
+        tuple[IntArray, int], ...
+    ]  # positions in the table; number that may be evicted alone
     outside: tuple[PlacedPod, ...]  # members on rows that the table is not about
     can_go: bool  # as a whole; else no gang of it may lose more than it can spare
 
@@ -68,7 +70,7 @@ class VictimTable:
     violating: BoolArray  # (n,) its eviction, after the less important ones, violates a budget
     job: IntArray  # (n,) index into ``jobs``; -1: of none
     gang: IntArray  # (n,) index into ``spare``; -1: of none
-    spare: IntArray  # (n_gangs,) how many members may go without the others
+    spare: IntArray  # (n_gangs,) number of members that may be evicted without the others
     jobs: tuple[VictimJob, ...] = ()
     levels: int = 0  # number of distinct ones but ``TERMINATING``
 
@@ -81,7 +83,7 @@ class VictimTable:
 
 @dataclass(slots=True)
 class _PlacedPods:
-    """Pods that may go, in the order in which they are found, and what their classes say."""
+    """Pods that may be evicted, in the order of the rows, with facts about their classes."""
 
     pods: list[PlacedPod] = field(default_factory=list)
     row: list[int] = field(default_factory=list)
@@ -161,7 +163,7 @@ def victims_of(
     allows: Allows | None = None,
     lent: Iterable[Hold] = (),
 ) -> VictimTable:
-    """Return the pods on these rows with priority < ``below`` that may go.
+    """Return the pods on these rows with priority < ``below`` that may be evicted.
 
     ``columns`` are the requested resources of the job, ``own`` its gangs, whose members stay.
     ``allows`` restricts victims further.  ``lent`` are holds that the job may use.
@@ -229,7 +231,7 @@ class _Columns:
     def add(
         self, group_id: str, number: int, job: _Job, budgets: Sequence[PodDisruptionBudget]
     ) -> VictimJob:
-        """Take in a gang group."""
+        """Add a gang group."""
         inside = [at for positions in job.inside.values() for at in positions]
         self.job[inside] = number
         self.price[inside] = job.alive / len(inside)
@@ -339,7 +341,7 @@ def _alive(state: ClusterState, gang: Gang) -> set[str]:
 
 
 def _groups(ids: Iterable[str], caches: Sequence[GangCache]) -> dict[str, dict[str, Gang]]:
-    """Return what is evicted as a whole with these gangs, each with its gangs by id."""
+    """Return the groups that are evicted as a whole with these gangs, with their gangs by id."""
     groups: dict[str, dict[str, Gang]] = {}
     for own_id in ids:
         for cache in caches:

@@ -58,7 +58,7 @@ class Gates:
         self._state = state
         self._plugins: Memo[tuple[ActivePlugin, ...]] = Memo()  # per pod class, which has a profile
         self._again_after_s = again_after_s
-        self.broken: dict[str, float] = {}  # pods by key: when their gates are asked again
+        self.broken: dict[str, float] = {}  # time of the next gate check, by key of the pod
 
     def ask(self, pod: Pod) -> QueueGate | None:
         """Return what keeps a pod out of the queue; None: nothing does."""
@@ -89,7 +89,7 @@ class Gates:
         return gate
 
     def take_due(self) -> list[str]:
-        """Return the pods whose gates broke some time ago, to be asked again."""
+        """Return the pods whose failed gates are due to be checked again."""
         if not self.broken:
             return []
         now_s = self._clock.now_s()
@@ -99,7 +99,7 @@ class Gates:
         return due
 
     def next_wakeup_s(self) -> float | None:
-        """Return when the next one is to be asked again."""
+        """Return when the next failed gate is checked again."""
         return min(self.broken.values(), default=None)
 
 
@@ -118,7 +118,9 @@ class SchedulerOptions:
     explain: bool = False  # keep the scorecard of every decision; much slower
     merge_runs: bool = True  # decide runs of identical pods at once; the outcome is the same
     run_limit: int = 4096
-    in_flight: int = 1024  # bindings under way at which deciding waits until half of them ended
+    in_flight: int = (
+        1024  # binds in flight above which decisions wait until half of them have ended
+    )
     #: write the domains to ClusterNetworkTopology; None: if a profile gathers gangs
     writes_network: bool | None = None
     answers_explanations: bool = False  # keeps ScheduleExplanation objects answered
@@ -167,7 +169,7 @@ class SchedulerHandle:
     options: SchedulerOptions
     isolation: PluginIsolation
     cycles: Mapping[str, SchedulingCycle]  # by scheduler name
-    hooks: Hooks  # what features have to say; the loop and these parts ask
+    hooks: Hooks  # hooks of the features, called by the loop and by these parts
     queue: SchedulingQueue
     gates: Gates
     nominator: Nominator

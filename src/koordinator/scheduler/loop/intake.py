@@ -25,7 +25,7 @@ from koordinator.scheduler.loop.nominations import Nominations
 from koordinator.scheduler.queue import QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
 
-#: Kinds that trees of PodGroups are made of.
+#: Kinds of the objects in trees of PodGroups.
 _GROUPS = (
     CompositePodGroup,
     SchedulingPodGroup,
@@ -91,7 +91,7 @@ class PodIntake:
             yield event
 
     def take(self, event: WatchEvent, pod: Pod) -> None:
-        """Take in the events of a pod."""
+        """Apply an event of a pod."""
         if self._transforms:
             event, pod = self._transformed(event, pod)
         by_key, key = self._state.pods.by_key, pod.key

@@ -71,7 +71,7 @@ class Quarantine:
 
 
 def stripped(obj: KindT) -> KindT:
-    """Return an object without what its writer may say freely: labels and annotations."""
+    """Return an object without the free-form fields of its writer: labels and annotations."""
     return structs.replace(obj, metadata=structs.replace(obj.metadata, labels={}, annotations={}))
 
 
@@ -88,13 +88,13 @@ class LimitedPods:
     ) -> None:
         self._clock, self._state, self._queue, self._cycles = clock, state, queue, cycles
         self._isolation = isolation
-        #: by scheduler name and plugin: the version of the plugin when it was asked last
+        #: by scheduler name and plugin: the version of the plugin at its last call
         self._seen_versions: dict[tuple[str, str], Hashable] = {}
 
     def wake(self) -> None:
-        """Ask plugins that limit pods across nodes whom the events have given room.
+        """Wake pods for which plugins with cluster-wide limits have room after the events.
 
-        Asked once for all events, and once for pods that are limited alike.
+        A plugin is called once for all events, and once for pods with the same limit.
         """
         for cycle in self._cycles.values():
             for active in cycle.limiting:

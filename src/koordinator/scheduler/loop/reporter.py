@@ -44,7 +44,7 @@ FAILED_RESERVATION = ("Warning", "FailedScheduling-Reservation", "Scheduling")
 INVALID = ("Warning", "Invalid", "Reading")
 UNSCHEDULABLE = "Unschedulable"  # no node fits
 GATED = "SchedulingGated"  # the pod waits for its gang or queue; more nodes would not help
-COMPONENT = "koord-scheduler"  # who speaks about objects that belong to no profile
+COMPONENT = "koord-scheduler"  # reporter of events about objects that belong to no profile
 VALID = "Valid"  # whether the whole object has an effect; also the reason if it has
 DEFAULT_NAMESPACE = "default"  # of events about objects that have none
 SERIES_S = 360.0  # an event repeated within this time belongs to the same series
@@ -73,7 +73,7 @@ class _Reported:
 class Reporter:
     """Writes about pods, in the background.
 
-    What can't be written is not worth failing for: the pod will be tried again anyway.
+    A failed write is ignored: the pod is tried and reported again anyway.
     """
 
     def __init__(self, cluster: Cluster, clock: Clock, *, enabled: bool) -> None:
@@ -162,7 +162,7 @@ class Reporter:
         return True
 
     def noticed(self, about: KubeObject, problem: str) -> None:
-        """Report what is wrong with an object, which may have been deleted."""
+        """Report a problem of an object, which may have been deleted."""
         if self._enabled:
             kind, reason, action = INVALID
             what = (kind, f"{reason}{about.KIND}", action)
@@ -319,17 +319,17 @@ def _identity(about: KubeObject) -> str:
 
 
 def stands_for(pod: Pod) -> str:
-    """Return the name of the reservation for which a pod stands; empty if for none."""
+    """Return the name of the reservation of a reserve pod; empty for other pods."""
     return reservation_name(pod.metadata) if RESERVE_POD in pod.metadata.annotations else ""
 
 
 def called(pod: Pod) -> str:
-    """Return how a pod is called, or the reservation for which it stands."""
+    """Return the name of a pod, or of the reservation of a reserve pod."""
     return stands_for(pod) or pod.key
 
 
 def _reference(about: KubeObject) -> ObjectReference:
-    """Return the reference to an object, or to the reservation for which a pod stands."""
+    """Return the reference to an object, or to the reservation of a reserve pod."""
     if not (isinstance(about, Pod) and stands_for(about)):
         return reference_to(about)
     return ObjectReference(
@@ -347,14 +347,14 @@ class _Sent:
 
 
 class Patches:
-    """Remembers, by key of the object, what has been sent and not been seen."""
+    """Patches that the watch has not confirmed yet, by key of the object."""
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
         self._sent: dict[str, _Sent] = {}  # in the order of the times
 
     def send(self, old: KubeObject, new: KubeObject, subresource: str = "") -> bool:
-        """Have an object changed; False if just that is under way already.
+        """Send a patch; return False if an equal one is in flight already.
 
         ``subresource``: only that is written, such as the status.
         """

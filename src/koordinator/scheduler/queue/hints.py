@@ -37,7 +37,7 @@ class Wake(IntEnum):
 class HintTable:
     """The plugins' ``EventHint`` s.  One matches if any of the event's actions is among its own.
 
-    A plugin that registered nothing is never asked.
+    A plugin without registered events is never called.
     """
 
     def __init__(self, hints: Mapping[str, Sequence[EventHint]]) -> None:
@@ -46,7 +46,7 @@ class HintTable:
         self.errors: dict[str, Exception] = {}  # plugin -> the last thing its hint raised
 
     def listeners(self, event: ClusterEvent) -> Listeners:
-        """Return who registered for this kind of event."""
+        """Return the plugins that registered for this kind of event."""
         kind = (event.resource, event.action.value)
         known = self._listeners.get(kind)
         if known is None:
@@ -58,7 +58,7 @@ class HintTable:
         return known
 
     def ask(self, queued: QueuedPod, event: ClusterEvent) -> Wake:
-        """Ask the plugins that rejected the pod; one that left it pending spares it the backoff."""
+        """Run the hints of the plugins that rejected the pod; a pending one skips the backoff."""
         if event.resource == EVERYTHING:
             return Wake.AFTER_BACKOFF
         wake = Wake.NO

@@ -29,7 +29,7 @@ class QueueState(StrEnum):
     BACKOFF = "backoff"  # the time after a failed attempt
     UNSCHEDULABLE = "unschedulable"  # an event that helps
     GATED = "gated"  # an event that opens its gate
-    IN_FLIGHT = "in_flight"  # the outcome of the attempt that is under way
+    IN_FLIGHT = "in_flight"  # outcome of the current attempt
 
 
 #: From (None: not in the queue) -> to.  A pod may be removed in any state.
@@ -88,7 +88,7 @@ class QueuedPod(Struct, eq=False):  # a struct: one is made per pod
     need: Need | None = None
     message: str = ""  # why it is not running, as of the last attempt or gate
     entry: Entry | None = None  # its place in a heap; an older one is stale
-    log_position: int = 0  # while IN_FLIGHT: what was in the event log when it was popped
+    log_position: int = 0  # while IN_FLIGHT: the position in the event log when it was popped
 
     @property
     def rejectors(self) -> frozenset[str]:
@@ -106,7 +106,7 @@ class Needs:
         self.touched: dict[Group, None] = {}
 
     def add(self, queued: QueuedPod) -> None:
-        """Take in a pod that has a need."""
+        """Add a pod that has a need."""
         group, counts = _place(queued)
         self.groups.setdefault(group, {}).setdefault(counts, {})[queued.key] = queued
 

@@ -93,7 +93,7 @@ class SchedulingQueue:
     def update(
         self, old: Pod, new: Pod, run_key: Hashable, now_s: float, *, is_other: bool = False
     ) -> None:
-        """Take over the new version; what changed is an event for this pod alone.
+        """Store the new version; its changes are an event for this pod alone.
 
         ``is_other``: something that a plugin may read has changed, so the pod is tried again.  What
         the plugins that rejected it listen to is not enough: what another plugin reads, such as the
@@ -143,7 +143,7 @@ class SchedulingQueue:
     def pop_run(self, now_s: float, limit: int) -> list[QueuedPod]:
         """Pop the head and, up to ``limit``, the pods right behind it that have its run key.
 
-        They share a priority.  A pod with run key None stands alone.
+        They share a priority.  A pod with run key None is returned alone.
         """
         pools = self._pools
         if pools.counts[QueueState.BACKOFF]:
@@ -243,7 +243,7 @@ class SchedulingQueue:
             self._requeue(queued, Wake.AFTER_BACKOFF, now_s, "ScheduleAttemptFailure")
 
     def on_event(self, event: ClusterEvent, now_s: float) -> list[str]:
-        """Ask the plugins concerned; return the keys of pods that went to active or backoff."""
+        """Run the queueing hints for an event; return the pods that moved to active or backoff."""
         if not self._pools.pods:
             return []
         listeners = self._hints.listeners(event)
@@ -265,14 +265,14 @@ class SchedulingQueue:
         return self._wake_below(pod, (pod.spec.priority or 0) + 1, now_s)
 
     def on_place_left(self, pod: Pod, now_s: float) -> list[str]:
-        """Ask about less important pods: a pod that goes on waiting has left a place it claimed.
+        """Wake less important pods after a pod that keeps waiting has lost its nomination.
 
         Two equals that leave places to each other would wake each other for ever.
         """
         return self._wake_below(pod, pod.spec.priority or 0, now_s)
 
     def _wake_below(self, pod: Pod, priority: int, now_s: float) -> list[str]:
-        """Ask about pods of less than this priority that the claim of another pod kept out."""
+        """Wake pods below a priority that the nomination of another pod kept out."""
         event = ClusterEvent("AssignedPod", Action.DELETE, pod, None)
         concerned = self._rejected_by(self._hints.listeners(event), event).values()
         those = [one for one in concerned if one.priority < priority and one.key != pod.key]
@@ -293,7 +293,7 @@ class SchedulingQueue:
     ) -> list[str]:
         """Requeue pods that a plugin rejected, if that helps; return their keys.
 
-        They are asked about in order: the highest priority first, then who has waited longest.
+        They are woken in order: the highest priority first, then the longest wait.
         """
         waiting = sorted(self._pools.waiting.get(plugin, {}).values(), key=_attempt)
         woken = [queued for queued in waiting if helps(queued)]
@@ -418,7 +418,7 @@ class SchedulingQueue:
         return True
 
     def _replay(self, queued: QueuedPod) -> Wake:
-        """Ask about what happened during the attempt; what was lost is taken for helpful."""
+        """Run the hints for events during the attempt; dropped events count as helpful."""
         missed = self._pools.log.since(queued.log_position)
         if missed is None:
             return Wake.AFTER_BACKOFF

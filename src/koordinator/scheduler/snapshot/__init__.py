@@ -4,11 +4,11 @@ Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 
 ``nodes``           one row per node: amounts, labels, taints, images, ports; the domains of the
                     network between the nodes
-``devices``         by row: devices of every type and what is taken of them
-``numa``            by row: CPUs and NUMA nodes and what is taken of them
-``load``            by row: what was measured of a node, and its pods that no measurement shows yet
+``devices``         by row: devices of every type and their allocations
+``numa``            by row: CPUs and NUMA nodes and their allocations
+``load``            by row: measured usage of a node, and its pods that are not measured yet
 ``pod_allocation``  what a pod holds of both, and the reservation that it uses
-``holds``           what reservations hold, and who uses it
+``holds``           amounts that reservations hold, and their users
 ``restore``         holds that a pod may use, and their restore while nodes are evaluated for it
 ``pods``            which pod is on which row, and counts of pods by label selector or affinity term
 ``classes``         pods with the same scheduling-relevant fields share one ``PodClass``

@@ -1,4 +1,4 @@
-"""The devices of every node by type: what there is, what is taken, by whom it could be served.
+"""Devices of every node by type: totals, allocations, and the requests that they can serve.
 
 Amounts are arrays ``(capacity, n_minors, n_amounts)``; what is the same on all nodes of a kind is
 in ``domain.devices.model``.  What pods hold is charged whether or not the node reports the device.
@@ -85,7 +85,7 @@ class DeviceTable:
     def report(
         self, row: int, device: Device | None, node_labels: Mapping[str, str]
     ) -> tuple[InputError, ...]:
-        """Take over what is reported of a node's devices; return what was left out of it."""
+        """Apply the device report of a node; return the errors of ignored parts."""
         for columns in self.columns.values():
             columns.total[row] = 0
             columns.left[row] = -columns.used[row]
@@ -136,7 +136,7 @@ class DeviceTable:
     def standing(
         self, row: int, requests: Iterable[tuple[DeviceType, IntArray | None]]
     ) -> Hashable:
-        """Return what is equal for rows where the same devices have the requested amounts left.
+        """Return a key that is equal for rows where the same devices have the requested amounts.
 
         Also those in use are the same.  None: just as much is left.
         """
@@ -152,7 +152,7 @@ class DeviceTable:
         return tuple(parts)
 
     def amounts(self, row: int, kinds: Iterable[DeviceType]) -> Hashable:
-        """Return what is equal for rows with as much left of as many healthy devices."""
+        """Return a key that is equal for rows with equal free amounts of equally many devices."""
         left = (self.columns[kind].left[row].tobytes() for kind in kinds)
         return self.reports[row].health, *left
 

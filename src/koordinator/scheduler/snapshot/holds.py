@@ -54,7 +54,7 @@ class Hold:
     users: dict[str, PlacedPod]  # by key; on this row
     left: HoldCharge
     taken: dict[int, int] = field(default_factory=dict)  # by users, by column
-    used: dict[str, int] = field(default_factory=dict)  # canonical, of what is offered
+    used: dict[str, int] = field(default_factory=dict)  # offered amounts, canonical
     restored: bool = False  # left out of the sums while a pod is judged that may use it
 
     @property
@@ -65,7 +65,7 @@ class Hold:
 
     @property
     def is_usable(self) -> bool:
-        """Whether another pod may use it: what is used once has not been."""
+        """Whether another pod may use it: a hold for one user has none yet."""
         offer = self.offer
         return not (offer.allocate_once and (self.users or offer.current_owner is not None))
 
@@ -108,7 +108,7 @@ class HoldTable:
     # -- writing -----------------------------------------------------------------------------
 
     def open(self, placed: PlacedPod, offer: ReservationOffer) -> Hold:
-        """Note a hold where its pod has been placed; what it charges is in ``left``."""
+        """Add the hold of a placed pod; it charges the amounts in ``left``."""
         if offer.uid in self.by_uid:
             raise BugError(f"the reservation {offer.name} is held twice")
         slot = self._free.pop() if self._free else len(self.slots)
@@ -159,7 +159,7 @@ class HoldTable:
         }
 
     def use(self, user: PlacedPod, uid: str, sign: int) -> None:
-        """Note that a pod uses (1) or no longer uses (-1) a reservation; renews what is left."""
+        """Add (1) or remove (-1) a user of a reservation, and recompute the amounts left."""
         hold = self.hold_of(user, uid)
         if sign > 0:
             self._users.setdefault(uid, {})[user.key] = user
@@ -226,7 +226,7 @@ class HoldTable:
         }
 
     def validate(self) -> None:
-        """Derive again what is left and who uses what.  Raises BugError."""
+        """Recompute the amounts left and the users, and compare.  Raises BugError."""
         for hold in self:
             users = self._users_on(hold.offer, hold.row)
             taken: Counter[int] = Counter()

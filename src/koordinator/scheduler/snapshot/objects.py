@@ -33,10 +33,10 @@ class ObjectChange:
     key: str
     #: returns the object as it shall be; raises ClusterError where that can't be any more
     amend: Callable[[Any], KubeObject]
-    #: what ``amend`` is made of where there is no such object yet: it is created first
+    #: the object to create if there is none yet; ``amend`` is applied to it
     created: KubeObject | None = None
     deletes: bool = False  # the amended object is deleted then
-    #: what is shown of a stored object that can't be so, as long as the change is assumed
+    #: the version to show in place of a stored object that contradicts the assumed change
     beside: Callable[[Any], KubeObject] | None = None
     undo: "ObjectChange | None" = None  # what becomes of an object that was created for nothing
 
@@ -55,7 +55,7 @@ class ObjectTable:
         self._stored: dict[tuple[type[KubeObject], str], KubeObject | None] = {}
 
     def put(self, item: KubeObject) -> None:
-        """Take in a version of an object; changes that are assumed of it stand."""
+        """Store a version of an object; assumed changes of it still apply."""
         key = type(item), item.key
         if key in self._changes:
             self._stored[key] = item
@@ -113,7 +113,7 @@ class ObjectTable:
             self.drop(shown)
 
     def _amended(self, item: KubeObject) -> KubeObject:
-        """Return a stored object with what is assumed of it; what can't be any more is left out."""
+        """Return a stored object with its assumed changes, except those that no longer apply."""
         for change in self._changes.get((type(item), item.key), ()):
             try:
                 item = change.amend(item)
@@ -148,7 +148,7 @@ class ObjectTable:
 
 
 class ChangeLog:
-    """A bounded log of rows.  A reader keeps a position and later asks what came after it."""
+    """Bounded log of rows.  A reader keeps a position and later reads the rows after it."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._most = 2 * capacity

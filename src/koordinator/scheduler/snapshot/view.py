@@ -35,7 +35,7 @@ from koordinator.scheduler.snapshot.restore import RestorableHolds, restoring, r
 from koordinator.scheduler.snapshot.state import ClusterState
 
 _NONE: IntArray = np.zeros(0, np.int64)
-GPU_AMOUNTS = 3  # core, memory, memory ratio: what placement policies for GPUs look at
+GPU_AMOUNTS = 3  # core, memory, memory ratio: the amounts that placement policies for GPUs read
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 LedgerT = TypeVar("LedgerT")
@@ -205,7 +205,7 @@ class Snapshot:
 
     @property
     def usage(self) -> RowUsage:
-        """The above for loops, which look only at what they need of it."""
+        """The same for loops, which read only some of the rows."""
         nodes, times, each, each_nonzero = self._state.nodes, _NONE, _NONE, _NONE
         if self._added is not None:
             pod_class, times = self._added
@@ -371,7 +371,7 @@ class Snapshot:
 
     @property
     def shared(self) -> Remembering:
-        """The cluster that all views are of, for memos of what was worked out about all of it."""
+        """The state that all views share, as the key of memos about the whole cluster."""
         return self._state
 
     # -- what pods hold ----------------------------------------------------------------------
