@@ -1,13 +1,11 @@
 """QEMU and the kernel, unpacked from Debian packages."""
 
-import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e import network
 from tests.e2e.controlplane.builds import cached, say
 from tests.e2e.controlplane.errors import ControlPlaneError
+from tests.e2e.debian_packages import run, unpack_packages
 
 _QEMU = ("qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios", "ipxe-qemu")
 _KERNEL = "linux-image-amd64"  # a package that only depends on the current kernel
@@ -63,39 +61,25 @@ def find_packages() -> Packages:
 
 def _unpack(folder: Path) -> None:
     say("downloading QEMU and a kernel; takes a minute, once")
-    packages = folder / "packages"
-    packages.mkdir()
     names = [*_QEMU, *_missing_libraries(), _current_kernel(), *_FURTHER]
-    _run(["apt-get", "-qq", "download", *dict.fromkeys(names)], packages)
-    say(", ".join(package.name for package in sorted(packages.iterdir())))
-    for package in sorted(packages.iterdir()):
-        _run(["dpkg-deb", "--extract", str(package), str(folder)], folder)
-    shutil.rmtree(packages)
+    say(", ".join(unpack_packages(names, folder)))
     release = next(folder.glob("lib/modules/*")).name
     depmod = folder / "depmod"
     depmod.symlink_to("bin/kmod")  # kmod is called by the name of what it does
-    _run([str(depmod), "--basedir", str(folder), release], folder)
+    run([str(depmod), "--basedir", str(folder), release], folder)
 
 
 def _missing_libraries() -> list[str]:
     """Return the packages that QEMU depends on and that are not installed here."""
-    listed = _run(
+    listed = run(
         ["apt-get", "-qq", "--print-uris", "--yes", "--no-install-recommends", "install", _QEMU[0]]
     )
     return [line.split()[1].partition("_")[0] for line in listed.splitlines() if "_" in line]
 
 
 def _current_kernel() -> str:
-    listed = _run(["apt-cache", "depends", "--important", _KERNEL])
+    listed = run(["apt-cache", "depends", "--important", _KERNEL])
     kernels = [line.split()[-1] for line in listed.splitlines() if "Depends: linux-image" in line]
     if not kernels:
         raise ControlPlaneError(f"{_KERNEL}: no kernel among its dependencies; run apt-get update")
     return kernels[0]
-
-
-def _run(command: list[str], folder: Path | None = None) -> str:
-    here = network.on_machine(command)
-    done = subprocess.run(here, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ControlPlaneError(f"{' '.join(command)}:\n{done.stderr}")
-    return done.stdout

@@ -2,11 +2,11 @@
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
-from tests.e2e import network
 from tests.e2e.controlplane.builds import cached
+from tests.e2e.controlplane.errors import ControlPlaneError
+from tests.e2e.debian_packages import unpack_packages
 
 _PACKAGES = (
     "iptables",
@@ -37,15 +37,10 @@ def environment() -> dict[str, str]:
 
 
 def _unpack(folder: Path) -> None:
-    packages = folder / "packages"
-    packages.mkdir()
-    command = network.on_machine(["apt-get", "-qq", "download", *_PACKAGES])
-    done = subprocess.run(command, cwd=packages, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise OSError(f"apt-get download: {done.stderr}")
-    for package in packages.iterdir():
-        subprocess.run(["dpkg-deb", "--extract", package, folder], check=True)  # noqa: S607 -- dpkg
-    shutil.rmtree(packages)
+    try:
+        unpack_packages(_PACKAGES, folder)
+    except ControlPlaneError as error:
+        raise OSError(str(error)) from None
     (folder / "bin").mkdir()
     for name in _NAMES:
         (folder / "bin" / name).symlink_to("../usr/sbin/xtables-nft-multi")

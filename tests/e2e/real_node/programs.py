@@ -6,11 +6,9 @@ static busybox are Debian's, unpacked into the cache without being installed.
 
 import os
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e import network
 from tests.e2e.controlplane.binaries import version_flags
 from tests.e2e.controlplane.builds import (
     cached,
@@ -20,7 +18,7 @@ from tests.e2e.controlplane.builds import (
     required_version,
     say,
 )
-from tests.e2e.controlplane.errors import ControlPlaneError
+from tests.e2e.debian_packages import unpack_packages
 from tests.e2e.real_node.images import pack_images
 
 _KUBELET = Path(__file__).parent / "kubelet"
@@ -95,20 +93,5 @@ def _build_containerd(folder: Path) -> None:
 
 
 def _unpack_debian(folder: Path) -> None:
-    packages = folder / "packages"
-    packages.mkdir()
-    downloaded = subprocess.run(
-        network.on_machine(["apt-get", "-qq", "download", *_DEBIAN_PACKAGES]),
-        cwd=packages,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if downloaded.returncode:
-        raise ControlPlaneError(
-            f"apt-get download {' '.join(_DEBIAN_PACKAGES)}:\n{downloaded.stderr}"
-        )
-    for package in sorted(packages.iterdir()):
-        subprocess.run(["dpkg-deb", "--extract", package, folder], check=True)  # noqa: S607 -- dpkg
-    shutil.rmtree(packages)
+    unpack_packages(_DEBIAN_PACKAGES, folder)
     pack_images(folder / "bin/busybox", folder / "images.tar")
