@@ -167,26 +167,31 @@ lock: $(READY)
 	for group in build e2e browser docs release; do \
 	  $(COMPILE) --group $$group --constraint requirements/all.txt --output-file requirements/$$group.txt || exit 1; done
 
-# Writes the software bill of materials of the image's Python packages (CycloneDX).
+# Writes the software bill of materials (CycloneDX) of the image's packages: Python's, and Debian's of
+# its base unless BASE is set.
+ARCHITECTURE ?= amd64
+BASE ?=
 sbom: $(READY)
 	$(INSTALL) requirements/release.txt
 	mkdir -p dist
 	$(BIN)/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml --mc-type application --of JSON --output-file dist/koordinator.cdx.json requirements/image.txt
+	$(if $(BASE),,$(BIN)/python -m release.bill dist/koordinator.cdx.json --architecture $(ARCHITECTURE))
 
 # Writes wheel, source distribution, OCI layouts of the image and of the charts to dist/; equal commits
-# give equal bytes.  REPOSITORY_URL is what links of the README name.  The base image is the one that
-# release/base.txt pins, or BASE: LAYOUT@sha256:DIGEST of one with Python 3.13, as skopeo copy
-# docker://… oci:LAYOUT makes it, or scratch.
-BASE ?=
+# give equal bytes.  REPOSITORY_URL is what links of the README name.  The image's base are the Debian
+# packages that release/base.txt pins, or BASE: LAYOUT@sha256:DIGEST of an image with Python 3.13, as
+# skopeo copy docker://… oci:LAYOUT makes it, or scratch.  MIRROR is a mirror of Debian.
+MIRROR ?= https://deb.debian.org
 REPOSITORY_URL ?=
 release: sbom
 	@test -n "$(REPOSITORY_URL)" || { echo "REPOSITORY_URL is required, such as https://example.com/koordinator"; exit 2; }
-	$(BIN)/python -m release --repository-url "$(REPOSITORY_URL)" --sbom dist/koordinator.cdx.json --base "$(BASE)"
+	$(BIN)/python -m release --repository-url "$(REPOSITORY_URL)" --sbom dist/koordinator.cdx.json --base "$(BASE)" --architecture $(ARCHITECTURE) --mirror "$(MIRROR)"
 
-# Pins the base image: writes the digest that its tag has at the registry to release/base.txt and
-# Containerfile.
+# Pins the base's packages: writes their newest versions to release/base.txt.  gpgv checks Debian's
+# signatures with its KEYS (package debian-archive-keyring).
+KEYS ?= /usr/share/keyrings/debian-archive-keyring.gpg
 base: $(READY)
-	$(BIN)/python -m release.base
+	$(BIN)/python -m release.debian --mirror "$(MIRROR)" --keys "$(KEYS)"
 
 # Moves changes/*.md into CHANGELOG.md, for the release that VERSION names.
 changelog: $(READY)

@@ -1,6 +1,6 @@
 """Build a release: ``python -m release --repository-url URL --sbom FILE``.
 
-The result depends on the commit, the locked dependencies and the base image only.
+The result depends on the commit only, and on the base image where another one is set.
 """
 
 import argparse
@@ -11,17 +11,18 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
-from release.base import BaseError, pull, read_reference
+from release.base import PYTHON, write_base
 from release.chart import write_chart
 from release.distributions import build, copy_tracked, install_dependencies, prepare
 from release.image import Base, ImageParts, write_image
 from release.layout import Layout, LayoutError, digest_of
+from release.pins import ARCHITECTURES, FILE, MIRROR, SNAPSHOT, Downloads, PackageError, read_pins
 
 ROOT: Final = Path(__file__).parents[1]
 _SCRATCH: Final = "scratch"
-_PULLED: Final = ROOT / "build/base"  # layout of the pinned base image
+_DOWNLOADS: Final = ROOT / "build/debian"  # packages of the base
 _CHARTS: Final = ("hami-daemon", "koordinator", "koordinator-yarn-copilot")
-_PYTHON: Final = "3.13"  # of the base image
+_PYTHON: Final = "3.13"  # of every base image
 _PLATFORMS: Final = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
 
 
@@ -38,12 +39,10 @@ def parse_base(text: str) -> Base | None:
     return Base(Layout(Path(path)), digest)
 
 
-def _base(text: str, architecture: str) -> Base | None:
-    """Return the base that an argument names; without one, the pinned image."""
-    if text:
-        return parse_base(text)
-    layout = Layout(_PULLED)
-    return Base(layout, pull(read_reference(), layout, architecture))
+def _assembled(pins: Path, layout: Layout, downloads: Downloads, architecture: str) -> Base:
+    """Write a base image of pinned packages to a layout."""
+    packages = ((package, downloads.fetch(package)) for package in read_pins(architecture, pins))
+    return Base(layout, write_base(layout, packages, architecture), PYTHON)
 
 
 def commit_time_s(repository: Path) -> int:
@@ -59,17 +58,28 @@ def main() -> None:
     parser.add_argument("--repository-url", required=True, help="URL that links in README name")
     parser.add_argument("--sbom", type=Path, required=True, help="bill of materials, CycloneDX")
     parser.add_argument(
-        "--base", default="", help="LAYOUT@sha256:DIGEST, or scratch; default: release/base.txt"
+        "--base",
+        default="",
+        help="LAYOUT@sha256:DIGEST, or scratch; default: the packages of release/base.txt",
     )
-    parser.add_argument("--architecture", choices=sorted(_PLATFORMS), default="amd64")
+    parser.add_argument("--mirror", default=MIRROR, help="mirror of Debian's packages")
+    parser.add_argument("--snapshot", default=SNAPSHOT, help="where packages are that it lacks")
+    parser.add_argument("--architecture", choices=ARCHITECTURES, default="amd64")
     parser.add_argument(
         "--without-dependencies", action="store_true", help="the base image has them already"
     )
     flags = parser.parse_args()
     try:
-        base = _base(flags.base, flags.architecture)
-    except (BaseError, LayoutError, ValueError) as error:
+        base = parse_base(flags.base) if flags.base else None
+    except ValueError as error:
         parser.error(f"--base: {error}")
+    try:
+        _write(flags, base)
+    except (LayoutError, PackageError) as error:
+        parser.exit(1, f"{error}\n")
+
+
+def _write(flags: argparse.Namespace, base: Base | None) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     time_s, url = commit_time_s(ROOT), flags.repository_url.rstrip("/")
     flags.dist.mkdir(parents=True, exist_ok=True)
@@ -86,6 +96,10 @@ def main() -> None:
             requirements = source / "requirements/image.txt"
             platform = _PLATFORMS[flags.architecture]
             install_dependencies(requirements, dependencies, _PYTHON, platform)
+        if not flags.base:
+            downloads = Downloads(_DOWNLOADS, flags.mirror, flags.snapshot)
+            pins, layout = source / FILE.relative_to(ROOT), Layout(Path(scratch, "base"))
+            base = _assembled(pins, layout, downloads, flags.architecture)
         parts = ImageParts(
             wheel=wheel,
             dependencies=None if flags.without_dependencies else dependencies,

@@ -3,14 +3,18 @@
 Source: GNU tar manual, 8.4 Reproducibility; https://reproducible-builds.org/docs/archives/.
 """
 
-import gzip
 import io
 import tarfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Final
 
-_FOLDER_MODE, _FILE_MODE, _PROGRAM_MODE = 0o755, 0o644, 0o755
+import deflate
+
+PROGRAM: Final = 0o755
+_LEVEL: Final = 9
+_FOLDER_MODE, _FILE_MODE, _LINK_MODE = 0o755, 0o644, 0o777
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +24,7 @@ class Entry:
     path: str  # relative
     content: bytes | None = None
     target: str = ""
-    is_program: bool = False
+    mode: int | None = None  # None: of a folder that everybody can read, or of such a file
 
 
 def entries_below(folder: Path, prefix: str) -> list[Entry]:
@@ -29,7 +33,7 @@ def entries_below(folder: Path, prefix: str) -> list[Entry]:
         Entry(
             f"{prefix}/{path.relative_to(folder).as_posix()}",
             path.read_bytes(),
-            is_program=bool(path.stat().st_mode & 0o100),
+            mode=PROGRAM if path.stat().st_mode & 0o100 else None,
         )
         for path in folder.rglob("*")
         if path.is_file()
@@ -50,16 +54,15 @@ def tar(entries: Iterable[Entry], time_s: int) -> bytes:
             info = tarfile.TarInfo(path)
             info.mtime = time_s
             if entry.target:
-                info.type, info.linkname, info.mode = tarfile.SYMTYPE, entry.target, 0o777
+                info.type, info.linkname, info.mode = tarfile.SYMTYPE, entry.target, _LINK_MODE
             elif entry.content is None:
-                info.type, info.mode = tarfile.DIRTYPE, _FOLDER_MODE
+                info.type, info.mode = tarfile.DIRTYPE, entry.mode or _FOLDER_MODE
             else:
-                info.size = len(entry.content)
-                info.mode = _PROGRAM_MODE if entry.is_program else _FILE_MODE
+                info.size, info.mode = len(entry.content), entry.mode or _FILE_MODE
             archive.addfile(info, io.BytesIO(entry.content or b""))
     return buffer.getvalue()
 
 
 def compressed(data: bytes) -> bytes:
-    """Return data compressed by gzip, without name and time."""
-    return gzip.compress(data, compresslevel=9, mtime=0)
+    """Return data compressed by gzip, without name and time, and the same with any zlib."""
+    return bytes(deflate.gzip_compress(data, _LEVEL))

@@ -1,175 +1,142 @@
-"""The base image that ``release/base.txt`` pins: ``python -m release.base`` updates the digest.
+"""The image's base: the files of the pinned Debian packages, with Python 3.13 and no shell.
 
-A build takes the image by its digest only, from the registry or from an earlier build, and checks
-every blob.  Source: opencontainers distribution-spec v1.1; Docker's token authentication.
+Files are taken as the packages have them; their scripts don't run.  What scripts of an installation
+would write is written here: users, the certificates in one file, and links of alternatives.
 """
 
-import json
-import re
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from http.client import HTTPMessage
-from pathlib import Path
-from typing import IO, Any, Final
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from io import BytesIO
+from pathlib import PurePosixPath
+from typing import Final
 
-from release.layout import INDEX, MANIFEST, MANIFEST_TYPES, Layout, digest_of
+from debian.arfile import ArError
+from debian.debfile import DebFile
 
-ROOT: Final = Path(__file__).parents[1]
-FILE: Final = ROOT / "release/base.txt"
-CONTAINERFILE: Final = ROOT / "Containerfile"
-_DOCKER: Final = "docker.io"
-_TIMEOUT_S: Final = 60
-_REFERENCE: Final = re.compile(
-    r"(?P<registry>[\w.-]+(?::\d+)?)/(?P<repository>[\w./-]+):(?P<tag>[\w.-]+)"
-    r"(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
+from release.archives import PROGRAM, Entry, compressed, tar
+from release.layout import CONFIG, LAYER, Layout, digest_of, encoded
+from release.pins import Package, PackageError
+
+PYTHON: Final = "/usr/bin/python3.13"
+_TIME_S: Final = 0  # so that the layer changes with the packages only
+_CERTIFICATES: Final = "usr/share/ca-certificates/mozilla/"
+_BUNDLE: Final = "etc/ssl/certs/ca-certificates.crt"
+#: Manuals and translations; copyright files stay.
+_LEFT_OUT: Final = tuple(
+    f"usr/share/{name}/"
+    for name in ("bash-completion", "doc-base", "info", "lintian", "locale", "man")
 )
-_CHALLENGE: Final = re.compile(r'(\w+)="([^"]*)"')
-_ARGUMENT: Final = re.compile(r"^ARG PYTHON=(.*)$", re.MULTILINE)
+_DOCUMENTS: Final = "usr/share/doc/"
+_SHARED_MODE: Final = 0o1777
+#: The user of the image has a name, too: programs look it up.
+_USERS: Final = """\
+root:x:0:0:root:/root:/usr/sbin/nologin
+nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
+koordinator:x:65532:65532:koordinator:/nonexistent:/usr/sbin/nologin
+"""
+_GROUPS: Final = "root:x:0:\nnogroup:x:65534:\nkoordinator:x:65532:\n"
+_NAMES: Final = "passwd: files\ngroup: files\nhosts: files dns\n"
+_ADDED: Final = (
+    Entry("etc/passwd", _USERS.encode()),
+    Entry("etc/group", _GROUPS.encode()),
+    Entry("etc/nsswitch.conf", _NAMES.encode()),
+    Entry("tmp", mode=_SHARED_MODE),
+    Entry("var/tmp", mode=_SHARED_MODE),
+    Entry("usr/bin/python3", target="python3.13"),
+    Entry("usr/lib/ssl/cert.pem", target=f"/{_BUNDLE}"),  # where OpenSSL looks without settings
+    Entry("usr/sbin/iptables", target="iptables-nft"),
+)
 
 
-class BaseError(Exception):
-    """The base image is not pinned, or the registry does not have it."""
+def write_base(layout: Layout, packages: Iterable[tuple[Package, bytes]], architecture: str) -> str:
+    """Write an image of the packages to a layout, and return the digest of its manifest.
 
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """An image by registry, repository and tag, and by its digest if it is pinned."""
-
-    registry: str
-    repository: str
-    tag: str
-    digest: str | None
-
-    def __str__(self) -> str:
-        name = f"{self.registry}/{self.repository}:{self.tag}"
-        return name if self.digest is None else f"{name}@{self.digest}"
-
-
-def parse_reference(text: str) -> Reference:
-    """Return the image that a line names.  Raises BaseError if it isn't a whole reference."""
-    found = _REFERENCE.fullmatch(text)
-    if found is None:
-        raise BaseError(f"must be REGISTRY/REPOSITORY:TAG[@sha256:DIGEST], got {text!r}")
-    return Reference(found["registry"], found["repository"], found["tag"], found["digest"])
-
-
-def read_reference(file: Path = FILE) -> Reference:
-    """Return the base image of a file, whose other lines are comments."""
-    lines = [line for line in file.read_text("utf-8").splitlines() if not line.startswith("#")]
-    return parse_reference("".join(lines))
-
-
-def update(file: Path = FILE, containerfile: Path = CONTAINERFILE) -> Reference:
-    """Write the digest that the tag has now to both files, and return the reference."""
-    old = read_reference(file)
-    manifest = _Registry(old).manifest(old.tag)
-    new = replace(old, digest=digest_of(manifest))
-    text = file.read_text("utf-8")
-    file.write_text(text.replace(str(old), str(new)), "utf-8")
-    text = containerfile.read_text("utf-8")
-    containerfile.write_text(_ARGUMENT.sub(f"ARG PYTHON={new}", text), "utf-8")
-    return new
-
-
-def pull(reference: Reference, layout: Layout, architecture: str) -> str:
-    """Copy the image of an architecture into a layout, and return the digest of the reference.
-
-    Raises BaseError if the reference has no digest or the registry has another image.
+    Raises PackageError if a file is no package, or two packages don't fit together.
     """
-    if reference.digest is None:
-        raise BaseError(
-            f"{FILE.relative_to(ROOT)}: {reference} has no digest: run 'make base' where its "
-            "registry can be reached and commit the result, or set BASE to LAYOUT@sha256:DIGEST, "
-            "or to scratch for an image without Python"
-        )
-    registry = _Registry(reference)
-    _copy(registry, layout, reference.digest, MANIFEST)
-    manifest = json.loads(layout.read(reference.digest))
-    for each in manifest.get("manifests", ()):
-        if each.get("platform", {}).get("architecture") == architecture:
-            _copy(registry, layout, each["digest"], MANIFEST)
-    image = layout.find_image(reference.digest, architecture)
-    for blob in (image["config"], *image["layers"]):
-        _copy(registry, layout, blob["digest"], blob["mediaType"])
-    layout.write_index([layout.descriptor(reference.digest, manifest.get("mediaType", INDEX))])
-    return reference.digest
+    archive = tar(_entries(packages), _TIME_S)
+    config = {
+        "architecture": architecture,
+        "os": "linux",
+        "config": {"Env": ["PATH=/usr/sbin:/usr/bin", "LANG=C.UTF-8"]},
+        "rootfs": {"type": "layers", "diff_ids": [digest_of(archive)]},
+        "history": [
+            {
+                "created": "1970-01-01T00:00:00Z",
+                "created_by": "release.base",
+                "comment": "packages of Debian",
+            }
+        ],
+    }
+    manifest = layout.add_manifest(
+        {
+            "config": layout.add(encoded(config), CONFIG),
+            "layers": [layout.add(compressed(archive), LAYER)],
+        }
+    )
+    layout.write_index([manifest])
+    digest: str = manifest["digest"]
+    return digest
 
 
-def _copy(registry: "_Registry", layout: Layout, digest: str, media_type: str) -> None:
-    if layout.has(digest):
-        return
-    is_manifest = media_type == MANIFEST
-    data = registry.manifest(digest) if is_manifest else registry.blob(digest)
-    if digest_of(data) != digest:
-        raise BaseError(f"{registry.reference}: expected {digest}, got {digest_of(data)}")
-    layout.add(data, media_type)
+def _entries(packages: Iterable[tuple[Package, bytes]]) -> Sequence[Entry]:
+    by_path: dict[str, Entry] = {}
+    owners: dict[str, Package] = {}
+    for package, data in packages:
+        for entry in read_entries(package, data):
+            present = by_path.get(entry.path)
+            if present is not None and present != entry:
+                raise PackageError(
+                    f"{package}: {entry.path} is another one in {owners[entry.path]}"
+                )
+            by_path[entry.path], owners[entry.path] = entry, package
+    for path, package in owners.items():
+        for parent in PurePosixPath(path).parents:
+            above = by_path.get(str(parent))
+            if above is not None and above.target:
+                raise PackageError(f"{package}: {path} is below the link {above.path}")
+    bundle = b"".join(
+        (by_path[path].content or b"").rstrip(b"\n") + b"\n"
+        for path in sorted(by_path)
+        if path.startswith(_CERTIFICATES)
+    )
+    added = (*_ADDED, Entry(_BUNDLE, bundle))
+    return [*(by_path | {entry.path: entry for entry in added}).values()]
 
 
-class _WithoutCredentials(urllib.request.HTTPRedirectHandler):
-    """Redirects of blobs, to storage that refuses the token of the registry."""
+def read_entries(package: Package, data: bytes) -> Iterator[Entry]:
+    """Yield the files of a package that the image has, and its record for scanners.
 
-    def redirect_request(  # noqa: PLR0917 -- the signature of the base class
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: HTTPMessage,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        new = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if new is not None:
-            new.remove_header("Authorization")
-        return new
-
-
-class _Registry:
-    """Reads of one repository of a registry."""
-
-    def __init__(self, reference: Reference) -> None:
-        self.reference = reference
-        host = "registry-1.docker.io" if reference.registry == _DOCKER else reference.registry
-        scheme = "http" if host.partition(":")[0] in ("localhost", "127.0.0.1") else "https"
-        self._url = f"{scheme}://{host}/v2/{reference.repository}"
-        self._opener = urllib.request.build_opener(_WithoutCredentials)
-        self._headers: dict[str, str] = {}
-
-    def manifest(self, name: str) -> bytes:
-        """Return the manifest or the index of a tag or digest."""
-        return self._get(f"{self._url}/manifests/{name}", {"Accept": ", ".join(MANIFEST_TYPES)})
-
-    def blob(self, digest: str) -> bytes:
-        """Return a blob."""
-        return self._get(f"{self._url}/blobs/{digest}", {})
-
-    def _get(self, url: str, headers: Mapping[str, str]) -> bytes:
-        try:
-            return self._open(url, {**headers, **self._headers})
-        except urllib.error.HTTPError as error:
-            challenge = error.headers.get("WWW-Authenticate", "")
-            if error.code != 401 or self._headers or not challenge.startswith("Bearer "):
-                raise BaseError(f"{url}: {error}") from None
-            self._headers = {"Authorization": f"Bearer {self._token(challenge)}"}
-            return self._get(url, headers)
-        except OSError as error:
-            raise BaseError(f"{url}: {error}") from None
-
-    def _token(self, challenge: str) -> str:
-        fields = dict(_CHALLENGE.findall(challenge))
-        wanted = {key: fields[key] for key in ("service", "scope") if key in fields}
-        query = urllib.parse.urlencode(wanted)
-        answer: Any = json.loads(self._open(f"{fields['realm']}?{query}", {}))
-        return str(answer.get("token") or answer["access_token"])
-
-    def _open(self, url: str, headers: Mapping[str, str]) -> bytes:
-        request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 -- http or https, see above
-        with self._opener.open(request, timeout=_TIMEOUT_S) as response:
-            data: bytes = response.read()
-        return data
+    Raises PackageError if it is no package, or has a file of another kind.
+    """
+    try:
+        file = DebFile(fileobj=BytesIO(data))
+        control = file.control.get_content("control")
+        archive = file.data.tgz()
+        yield Entry(f"var/lib/dpkg/status.d/{package.name}", control)
+        for member in archive:  # in its order: going back would unpack it again
+            path = str(PurePosixPath(member.name))
+            if path != "." and not _is_left_out(path, member):
+                yield _entry(package, path, member, archive)
+    except (ArError, tarfile.TarError) as error:
+        raise PackageError(f"{package}: is no Debian package: {error}") from None
 
 
-if __name__ == "__main__":
-    print(update())
+def _entry(package: Package, path: str, member: tarfile.TarInfo, archive: tarfile.TarFile) -> Entry:
+    if ".." in PurePosixPath(path).parts or path.startswith("/"):
+        raise PackageError(f"{package}: {path} is outside of the image")
+    if member.isdir():
+        return Entry(path, mode=_SHARED_MODE if member.mode & 0o002 else None)
+    if member.issym():
+        return Entry(path, target=member.linkname)
+    content = archive.extractfile(member)  # of the other file if it is a hard link
+    if content is None:
+        raise PackageError(f"{package}: {path} is neither file, folder nor link")
+    return Entry(path, content.read(), mode=PROGRAM if member.mode & 0o100 else None)
+
+
+def _is_left_out(path: str, member: tarfile.TarInfo) -> bool:
+    if path.startswith(_DOCUMENTS) and not member.isdir():
+        names = path.removeprefix(_DOCUMENTS).split("/")
+        is_shared = len(names) == 1 and member.issym()  # with another package of its source
+        return not is_shared and names[-1] != "copyright"
+    return f"{path}/".startswith(_LEFT_OUT)

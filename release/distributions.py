@@ -71,7 +71,10 @@ def build(source: Path, folder: Path, time_s: int) -> Path:
 
 
 def install_dependencies(requirements: Path, folder: Path, python: str, platform: str) -> None:
-    """Install locked wheels of a platform into a folder; scripts are left out."""
+    """Install locked wheels of a platform into a folder; scripts are left out.
+
+    They name the Python of this machine, and the records of packages have their digests.
+    """
     subprocess.run(
         [
             *(sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-config", "--no-deps"),
@@ -83,3 +86,11 @@ def install_dependencies(requirements: Path, folder: Path, python: str, platform
     )
     for left in (folder / ".lock", *(folder / "bin").glob("*")):
         left.unlink(missing_ok=True)
+    for record in folder.glob("*.dist-info/RECORD"):
+        record.write_text(without_scripts(record.read_text("utf-8")), "utf-8")
+
+
+def without_scripts(record: str) -> str:
+    """Return a record of installed files (PEP 376) without those in bin."""
+    lines = record.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("bin/"))

@@ -14,19 +14,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from koordinator.cli.main import PROGRAMS
-from release.archives import Entry, compressed, entries_below, tar
-from release.layout import EMPTY, Descriptor, Layout, digest_of, encoded
+from release.archives import PROGRAM, Entry, compressed, entries_below, tar
+from release.layout import CONFIG, EMPTY, LAYER, Descriptor, Layout, digest_of, encoded
 
 USER: Final = "65532:65532"
-_CONFIG: Final = "application/vnd.oci.image.config.v1+json"
-_LAYER: Final = "application/vnd.oci.image.layer.v1.tar+gzip"
 _SBOM: Final = "application/vnd.cyclonedx+json"
 _HOME: Final = "opt/koordinator"
 _PACKAGES: Final = f"{_HOME}/site-packages"
-_PROGRAM: Final = f"""#!/usr/bin/env python3
-import site
-
-site.addsitedir("/{_PACKAGES}")
+_PYTHON: Final = "/usr/bin/env python3"  # wherever a base has it
+_PROGRAM: Final = """#!{python}
 from koordinator.cli.main import main
 
 main()
@@ -35,10 +31,11 @@ main()
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A base image: its layout and the digest of its manifest or index; None is an empty base."""
+    """A base image: its layout, the digest of its manifest or index, and how it starts Python."""
 
     layout: Layout
     digest: str
+    python: str = _PYTHON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +54,7 @@ class ImageParts:
 def write_image(folder: Path, parts: ImageParts, base: Base | None) -> str:
     """Write an image layout with image and bill of materials, and return the image's digest.
 
-    Raises LayoutError if the base is incomplete.
+    Without a base the image has no Python.  Raises LayoutError if the base is incomplete.
     """
     layout = Layout(folder)
     config, layers = _base_of(layout, base, parts.architecture)
@@ -65,10 +62,11 @@ def write_image(folder: Path, parts: ImageParts, base: Base | None) -> str:
     added = []
     if parts.dependencies is not None:
         added.append(entries_below(parts.dependencies, _PACKAGES))
-    added.append([*_wheel_entries(parts.wheel), *_program_entries()])
+    python = _PYTHON if base is None else base.python
+    added.append([*_wheel_entries(parts.wheel), *_program_entries(python)])
     for entries in added:
         archive = tar(entries, parts.time_s)
-        layers.append(layout.add(compressed(archive), _LAYER))
+        layers.append(layout.add(compressed(archive), LAYER))
         config["rootfs"]["diff_ids"].append(digest_of(archive))
         history = {"created": created, "created_by": "release.image", "comment": "koordinator"}
         config["history"].append(history)
@@ -76,7 +74,7 @@ def write_image(folder: Path, parts: ImageParts, base: Base | None) -> str:
     config["config"] |= _run_settings(config["config"])
     image = layout.add_manifest(
         {
-            "config": layout.add(encoded(config), _CONFIG),
+            "config": layout.add(encoded(config), CONFIG),
             "layers": layers,
             "annotations": _annotations(parts, base, created),
         }
@@ -109,22 +107,22 @@ def _base_of(
     config.setdefault("config", {})
     layers = []
     for each in manifest["layers"]:
-        media_type = _LAYER if each["mediaType"].endswith("gzip") else each["mediaType"]
+        media_type = LAYER if each["mediaType"].endswith("gzip") else each["mediaType"]
         layers.append(layout.add(base.layout.read(each["digest"]), media_type))
     return config, layers
 
 
 def _run_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    variables = [each for each in config.get("Env", ()) if not each.startswith("NUMBA_CACHE_DIR=")]
-    path = next((each for each in variables if each.startswith("PATH=")), "PATH=/usr/bin:/bin")
-    variables = [each for each in variables if not each.startswith("PATH=")]
+    variables = dict(each.split("=", 1) for each in config.get("Env", ()))
+    path = variables.pop("PATH", "/usr/bin:/bin")
+    variables |= {
+        "NUMBA_CACHE_DIR": "/tmp/numba",  # noqa: S108 -- of the container
+        "PYTHONPATH": f"/{_PACKAGES}",  # also for further processes that koord starts
+    }
+    settings = {"PATH": f"/{_HOME}/bin:{path}", **variables}
     return {
         "User": USER,
-        "Env": [
-            f"PATH=/{_HOME}/bin:{path.removeprefix('PATH=')}",
-            *variables,
-            "NUMBA_CACHE_DIR=/tmp/numba",
-        ],
+        "Env": [f"{name}={value}" for name, value in settings.items()],
         "Entrypoint": ["koord"],
         "Cmd": [],
     }
@@ -137,8 +135,9 @@ def _wheel_entries(wheel: Path) -> Iterable[Entry]:
                 yield Entry(f"{_PACKAGES}/{name}", archive.read(name))
 
 
-def _program_entries() -> Iterable[Entry]:
-    yield Entry(f"{_HOME}/bin/koord", _PROGRAM.encode(), is_program=True)
+def _program_entries(python: str) -> Iterable[Entry]:
+    text = _PROGRAM.format(python=python)
+    yield Entry(f"{_HOME}/bin/koord", text.encode(), mode=PROGRAM)
     for program in PROGRAMS:
         yield Entry(program, target=f"/{_HOME}/bin/koord")
 

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 INDEX: Final = "application/vnd.oci.image.index.v1+json"
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
+CONFIG: Final = "application/vnd.oci.image.config.v1+json"
+LAYER: Final = "application/vnd.oci.image.layer.v1.tar+gzip"
 EMPTY: Final = "application/vnd.oci.empty.v1+json"
 _DOCKER_MANIFEST: Final = "application/vnd.docker.distribution.manifest.v2+json"
 _DOCKER_INDEX: Final = "application/vnd.docker.distribution.manifest.list.v2+json"
 _INDEXES: Final = (INDEX, _DOCKER_INDEX)
 _MANIFESTS: Final = (MANIFEST, _DOCKER_MANIFEST)
-#: Media types of manifests and indexes.
-MANIFEST_TYPES: Final = (*_INDEXES, *_MANIFESTS)
 
 Descriptor = dict[str, Any]
 
@@ -64,18 +64,6 @@ class Layout:
         if digest_of(data) != digest:
             raise LayoutError(f"{self.folder}: blob {digest} has the digest {digest_of(data)}")
         return data
-
-    def has(self, digest: str) -> bool:
-        """Return whether a blob is there, with its digest."""
-        try:
-            self.read(digest)
-        except LayoutError:
-            return False
-        return True
-
-    def descriptor(self, digest: str, media_type: str) -> Descriptor:
-        """Return the descriptor of a blob.  Raises LayoutError if it is missing."""
-        return {"mediaType": media_type, "digest": digest, "size": len(self.read(digest))}
 
     def write_index(self, manifests: Sequence[Descriptor]) -> None:
         """Write the index and the marker of the layout."""

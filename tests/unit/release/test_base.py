@@ -1,172 +1,140 @@
-"""Base image: its pin in release/base.txt, and pulls from a registry that requires a token."""
+"""The image's base, assembled from small packages."""
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import io
+import tarfile
+from collections.abc import Mapping
 from pathlib import Path
-from threading import Thread
 
+import deflate
 import pytest
-from release.base import (
-    CONTAINERFILE,
-    BaseError,
-    Reference,
-    parse_reference,
-    pull,
-    read_reference,
-    update,
-)
-from release.layout import INDEX, MANIFEST, Layout, digest_of, encoded
+from release.base import write_base
+from release.image import USER
+from release.layout import Layout
+from release.pins import Package, PackageError
+from tests.unit.release.debian_files import deb, file_of, folder_of, link_of, pin
 
-CONFIG, LAYER = b'{"config":{}}', b"layer"
-IMAGE = encoded(
-    {
-        "schemaVersion": 2,
-        "mediaType": MANIFEST,
-        "config": {"mediaType": "application/json", "digest": digest_of(CONFIG)},
-        "layers": [{"mediaType": "application/tar+gzip", "digest": digest_of(LAYER)}],
+Member = tuple[tarfile.TarInfo, bytes]
+CERTIFICATES = {
+    "usr/share/ca-certificates/mozilla/B.crt": file_of("B"),
+    "usr/share/ca-certificates/mozilla/A.crt": file_of("A\n"),
+}
+
+
+def package(name: str, files: Mapping[str, Member]) -> tuple[Package, bytes]:
+    data = deb(name, files)
+    return pin(name, data), data
+
+
+def base_of(folder: Path, *packages: tuple[Package, bytes]) -> dict[str, tarfile.TarInfo]:
+    """Return the files of a base by path."""
+    with archive_of(folder, *packages) as archive:
+        return {member.name: member for member in archive.getmembers()}
+
+
+def archive_of(folder: Path, *packages: tuple[Package, bytes]) -> tarfile.TarFile:
+    layout = Layout(folder)
+    digest = write_base(layout, packages, "amd64")
+    (layer,) = layout.find_image(digest, "amd64")["layers"]
+    return tarfile.open(fileobj=io.BytesIO(deflate.gzip_decompress(layout.read(layer["digest"]))))
+
+
+def test_files_are_as_the_packages_have_them(tmp_path: Path) -> None:
+    """Owned by root; a hard link has the content of the other file; each folder is there."""
+    files = {
+        "usr/bin/x": file_of("program", 0o755),
+        "usr/bin/y": link_of("./usr/bin/x", tarfile.LNKTYPE),
+        "usr/bin/z": link_of("x"),
+        "var/lock": folder_of(0o1777),
+        "etc/x.conf": file_of("setting"),
     }
-)
-OTHER = {"digest": f"sha256:{'1' * 64}", "platform": {"os": "linux", "architecture": "arm64"}}
-IMAGES = encoded(
-    {
-        "schemaVersion": 2,
-        "mediaType": INDEX,
-        "manifests": [
-            OTHER,
-            {"digest": digest_of(IMAGE), "platform": {"os": "linux", "architecture": "amd64"}},
-        ],
-    }
-)
+    with archive_of(tmp_path, package("x", files)) as archive:
+        members = {member.name: member for member in archive.getmembers()}
+        linked = archive.extractfile("usr/bin/y")
+        assert linked is not None
+        assert linked.read() == b"program"
+
+    assert members["usr/bin/x"].mode == 0o755
+    assert members["usr/bin/z"].linkname == "x"
+    assert members["etc/x.conf"].mode == 0o644
+    assert members["var/lock"].mode == 0o1777
+    assert members["usr"].isdir()
+    assert {(each.uid, each.gid, each.mtime) for each in members.values()} == {(0, 0, 0)}
 
 
-class Registry:
-    """A registry with one image, whose blobs are in another place that refuses tokens."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.contents = {
-            "/v2/python/manifests/3.13": IMAGES,
-            f"/v2/python/manifests/{digest_of(IMAGES)}": IMAGES,
-            f"/v2/python/manifests/{digest_of(IMAGE)}": IMAGE,
-            f"/storage/{digest_of(CONFIG)}": CONFIG,
-            f"/storage/{digest_of(LAYER)}": LAYER,
+def test_base_has_what_scripts_of_packages_would_write(tmp_path: Path) -> None:
+    """Users, folders for temporary files, certificates in one file, and links of alternatives."""
+    with archive_of(tmp_path, package("ca-certificates", CERTIFICATES)) as archive:
+        members = {member.name: member for member in archive.getmembers()}
+        texts = {
+            name: (archive.extractfile(name) or io.BytesIO()).read().decode()
+            for name in ("etc/passwd", "etc/group", "etc/ssl/certs/ca-certificates.crt")
         }
 
-    def answer(self, path: str, token: str | None) -> tuple[int, dict[str, str], bytes]:
-        """Return status, headers and body of a request."""
-        if path.startswith("/token?"):
-            is_right = "service=here" in path and "scope=repository%3Apython%3Apull" in path
-            return (200, {}, b'{"token":"secret"}') if is_right else (400, {}, b"")
-        if path.startswith("/storage/"):
-            content = self.contents.get(path)
-            return (404, {}, b"") if content is None or token else (200, {}, content)
-        if token != "Bearer secret":  # noqa: S105 -- of this test
-            realm = f'realm="http://{self.address}/token",service="here"'
-            challenge = f'Bearer {realm},scope="repository:python:pull"'
-            return 401, {"WWW-Authenticate": challenge}, b""
-        if "/blobs/" in path:
-            return 307, {"Location": f"/storage/{path.rpartition('/')[2]}"}, b""
-        content = self.contents.get(path)
-        return (404, {}, b"") if content is None else (200, {}, content)
+    user, _, group = USER.partition(":")
+    assert f"\nkoordinator:x:{user}:{group}:" in texts["etc/passwd"]
+    assert f"\nkoordinator:x:{group}:\n" in texts["etc/group"]
+    assert texts["etc/ssl/certs/ca-certificates.crt"] == "A\nB\n"
+    assert members["usr/lib/ssl/cert.pem"].linkname == "/etc/ssl/certs/ca-certificates.crt"
+    assert members["tmp"].mode == 0o1777
+    assert members["usr/bin/python3"].linkname == "python3.13"
 
 
-@contextmanager
-def serving() -> Iterator[Registry]:
-    """Serve a registry on this machine."""
+def test_manuals_are_left_out_and_licences_stay(tmp_path: Path) -> None:
+    """A package may share the documents of another one; scanners find each package's record."""
+    files = {
+        "usr/share/doc/x/copyright": file_of("licence"),
+        "usr/share/doc/x/changelog.gz": file_of("changes"),
+        "usr/share/doc/y": link_of("x"),
+        "usr/share/man/man1/x.1.gz": file_of("manual"),
+        "usr/share/locale/de/x.mo": file_of("translation"),
+    }
+    members = base_of(tmp_path, package("x", files))
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, headers, body = served.answer(self.path, self.headers.get("Authorization"))
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        served = Registry(f"127.0.0.1:{server.server_port}")
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield served
-        finally:
-            server.shutdown()
-            thread.join()
+    assert {"usr/share/doc/x/copyright", "usr/share/doc/y"} < set(members)
+    assert "usr/share/doc/x/changelog.gz" not in members
+    assert not [name for name in members if name.startswith(("usr/share/man", "usr/share/loc"))]
+    assert "var/lib/dpkg/status.d/x" in members
 
 
-@pytest.fixture
-def registry() -> Iterator[Registry]:
-    with serving() as running:
-        yield running
+def test_base_is_the_same_every_time(tmp_path: Path) -> None:
+    """Whatever the order of the packages."""
+    packages = [package("ca-certificates", CERTIFICATES), package("x", {"x": file_of("x")})]
+    first = write_base(Layout(tmp_path / "1"), packages, "amd64")
+    second = write_base(Layout(tmp_path / "2"), packages[::-1], "amd64")
+
+    assert first == second
+    assert write_base(Layout(tmp_path / "3"), packages[:1], "amd64") != first
 
 
-def test_update_writes_the_digest_of_the_tag_to_both_files(
-    registry: Registry, tmp_path: Path
+def test_folder_of_two_packages_is_one_and_a_file_is_an_error(tmp_path: Path) -> None:
+    """As dpkg would refuse it."""
+    one = package("a", {"usr": folder_of(), "usr/x": file_of("a")})
+    same = package("b", {"usr": folder_of(), "usr/y": file_of("b")})
+    other = package("c", {"usr/x": file_of("c")})
+
+    assert {"usr/x", "usr/y"} < set(base_of(tmp_path / "1", one, same))
+    with pytest.raises(PackageError, match=r"c 1-1 \(amd64\): usr/x is another one in a 1-1"):
+        base_of(tmp_path / "2", one, other)
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({"../x": file_of("x")}, "is outside of the image"),
+        ({"dev/null": link_of("", tarfile.CHRTYPE)}, "is neither file, folder nor link"),
+        ({"bin": link_of("usr/bin"), "bin/x": file_of("x")}, "bin/x is below the link bin"),
+    ],
+)
+def test_file_that_does_not_fit_is_an_error(
+    tmp_path: Path, files: dict[str, Member], problem: str
 ) -> None:
-    """Again, once the tag points to another image."""
-    pinned, containerfile = tmp_path / "base.txt", tmp_path / "Containerfile"
-    pinned.write_text(f"# comment\n{registry.address}/python:3.13\n")
-    containerfile.write_text("ARG PYTHON=old\n\nFROM ${PYTHON}\n")
-
-    for images in (IMAGES, IMAGES + b"\n"):
-        registry.contents["/v2/python/manifests/3.13"] = images
-        text = f"{registry.address}/python:3.13@{digest_of(images)}"
-        assert str(update(pinned, containerfile)) == text
-        assert pinned.read_text() == f"# comment\n{text}\n"
-        assert containerfile.read_text() == f"ARG PYTHON={text}\n\nFROM ${{PYTHON}}\n"
+    """Outside of the image, a device, or in a folder that is a link in another package."""
+    with pytest.raises(PackageError, match=f"x 1-1 .*{problem}"):
+        base_of(tmp_path, package("x", files))
 
 
-def test_pull_copies_the_image_of_one_architecture(registry: Registry, tmp_path: Path) -> None:
-    """The second pull of a digest needs no registry."""
-    layout = Layout(tmp_path)
-    reference = Reference(registry.address, "python", "3.13", digest_of(IMAGES))
-
-    assert pull(reference, layout, "amd64") == digest_of(IMAGES)
-    assert layout.find_image(digest_of(IMAGES), "amd64")["layers"]
-    assert layout.read(digest_of(LAYER)) == LAYER
-    (entry,) = json.loads((tmp_path / "index.json").read_text())["manifests"]
-    assert (entry["digest"], entry["mediaType"]) == (digest_of(IMAGES), INDEX)
-    registry.contents.clear()
-    assert pull(reference, layout, "amd64") == digest_of(IMAGES)
-
-
-def test_blob_with_another_digest_is_rejected(registry: Registry, tmp_path: Path) -> None:
-    """Whatever the registry or its storage does."""
-    registry.contents[f"/storage/{digest_of(LAYER)}"] = b"changed"
-    reference = Reference(registry.address, "python", "3.13", digest_of(IMAGES))
-
-    with pytest.raises(BaseError, match=f"expected {digest_of(LAYER)}"):
-        pull(reference, Layout(tmp_path), "amd64")
-
-
-def test_image_that_is_not_in_the_registry_is_an_error(registry: Registry, tmp_path: Path) -> None:
-    """The message names the address."""
-    reference = Reference(registry.address, "python", "3.13", f"sha256:{'2' * 64}")
-
-    with pytest.raises(BaseError, match=r"/v2/python/manifests/sha256:2+: HTTP Error 404"):
-        pull(reference, Layout(tmp_path), "amd64")
-
-
-def test_base_without_digest_is_not_pulled(tmp_path: Path) -> None:
-    """A release depends on bytes, not on a day."""
-    reference = parse_reference("docker.io/library/python:3.13-slim-trixie")
-
-    with pytest.raises(BaseError, match="has no digest: run 'make base'"):
-        pull(reference, Layout(tmp_path), "amd64")
-
-
-@pytest.mark.parametrize("text", ["python", "docker.io/library/python", "docker.io/p:1@sha256:0"])
-def test_reference_that_is_not_whole_is_rejected(text: str) -> None:
-    """Registry and tag are there, and a digest has 64 digits."""
-    with pytest.raises(BaseError, match="must be REGISTRY/REPOSITORY:TAG"):
-        parse_reference(text)
-
-
-def test_containerfile_has_the_pinned_base() -> None:
-    """Both ways to build take one image."""
-    assert f"\nARG PYTHON={read_reference()}\n" in CONTAINERFILE.read_text("utf-8")
+@pytest.mark.parametrize("data", [b"", b"!<arch>\n", b"no package", deb("x", {})[:200]])
+def test_file_that_is_no_package_is_an_error(tmp_path: Path, data: bytes) -> None:
+    """A package with the right digest may be broken, too."""
+    with pytest.raises(PackageError, match=r"x 1-1 \(amd64\): is no Debian package"):
+        base_of(tmp_path, (pin("x", data), data))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from release.archives import Entry, compressed, entries_below, tar
 from release.chart import write_chart
-from release.distributions import with_absolute_links, with_urls
+from release.distributions import with_absolute_links, with_urls, without_scripts
 from release.image import USER, Base, ImageParts, write_image
 from release.layout import MANIFEST, Layout, LayoutError, digest_of, encoded
 from tests.unit.deploy.installed import CHART, ROOT
@@ -44,7 +44,7 @@ def parts(folder: Path, **changes: Any) -> ImageParts:
 def base(folder: Path) -> Base:
     """Write a synthetic base image: an index with one platform."""
     layout = Layout(folder)
-    layer = tar([Entry("usr/bin/python3", b"#!", is_program=True)], TIME_S)
+    layer = tar([Entry("usr/bin/python3", b"#!", mode=0o755)], TIME_S)
     config = {
         "architecture": "amd64",
         "os": "linux",
@@ -124,6 +124,7 @@ def test_image_runs_on_the_base_as_another_user_than_root(tmp_path: Path) -> Non
     assert not config["config"]["Cmd"]
     assert config["config"]["Env"][0] == "PATH=/opt/koordinator/bin:/usr/bin"
     assert "LANG=C.UTF-8" in config["config"]["Env"]
+    assert "PYTHONPATH=/opt/koordinator/site-packages" in config["config"]["Env"]
     annotations = manifest["annotations"]
     assert annotations["org.opencontainers.image.base.digest"] == beneath.digest
     assert annotations["org.opencontainers.image.version"] == "1.2.3"
@@ -148,6 +149,10 @@ def test_image_has_wheel_and_programs(tmp_path: Path) -> None:
     assert "opt/koordinator/site-packages/y.py" in names[0]
     assert "opt/koordinator/site-packages/x/__init__.py" in names[1]
     assert names[1]["opt/koordinator/bin/koord"].mode == 0o755
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        program = archive.extractfile("opt/koordinator/bin/koord")
+        assert program is not None
+        assert program.read().startswith(b"#!/usr/bin/env python3\n")
     assert names[1]["koord-scheduler"].linkname == "/opt/koordinator/bin/koord"
 
 
@@ -191,6 +196,13 @@ def test_chart_is_an_artefact_that_is_the_same_every_time(tmp_path: Path) -> Non
     assert manifest["config"]["mediaType"] == "application/vnd.cncf.helm.config.v1+json"
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         assert "koordinator/Chart.yaml" in archive.getnames()
+
+
+def test_records_do_not_name_scripts_that_are_left_out() -> None:
+    """Their digests depend on the path of the Python of the machine that builds."""
+    files = "typer/main.py,sha256=x,1\n", "typer-1.dist-info/RECORD,,\n"
+
+    assert without_scripts(f"{files[0]}bin/typer,sha256=y,305\n{files[1]}") == "".join(files)
 
 
 def test_links_of_the_readme_become_absolute() -> None:
