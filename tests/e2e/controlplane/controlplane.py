@@ -171,7 +171,7 @@ class ControlPlane:
             self.start_etcd()
         if not self.programs["kube-apiserver"].is_running():
             self.start_apiserver()
-        self.api.wait_until_ready("/readyz", self.programs["kube-apiserver"].check)
+        self.api.wait_until_ready("/readyz", self.programs["kube-apiserver"].read_cpu_s)
 
     def compact_history(self) -> None:
         """Compact the history: older watches and pages of lists get the answer 410.
@@ -330,7 +330,7 @@ class ControlPlane:
 
 def _wait_until_ready(program: Program, endpoint: Endpoint, path: str) -> None:
     try:
-        endpoint.wait_until_ready(path, program.check)
+        endpoint.wait_until_ready(path, program.read_cpu_s)
     except ControlPlaneError as error:
         log = f"End of {program.log_path}:\n{program.log_tail()}"
         raise ControlPlaneError(f"{program.name}: {error}\n{log}") from error

@@ -78,10 +78,13 @@ class Program:
         """Whether it was started and hasn't ended."""
         return self._process is not None and self._process.poll() is None
 
-    def check(self) -> None:
-        """Raise ControlPlaneError if the program has ended by itself."""
+    def read_cpu_s(self) -> float:
+        """Return the CPU time used so far; raise ControlPlaneError if the program has ended."""
         if self._process is not None and self._process.poll() is not None:
             raise ControlPlaneError(f"it ended with status {self._process.returncode}")
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        user, system = fields[11:13]  # fields 14 and 15; the name, which may contain spaces, is 2
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def log_size(self) -> int:
         """Return the size of the log so far, in bytes."""
