@@ -344,7 +344,7 @@ class KubernetesCluster:
     def server_version(self, patience_s: float | None = None) -> KubeVersion:
         """Return the minor release of the API server; wait ``patience_s`` at most.
 
-        Raises ClusterError if there is no answer, and for an answer without a version.
+        Raises NotFoundError for an answer without a version, ClusterError if there is no answer.
         """
         return self._background.run(self._transport.server_version(patience_s))
 

@@ -40,7 +40,7 @@ from koordinator.cluster.kubernetes.failures import (
     read_status,
 )
 from koordinator.foundation.decoders import decode_json
-from koordinator.foundation.errors import ClusterError, InputError
+from koordinator.foundation.errors import ClusterError, InputError, NotFoundError
 from koordinator.foundation.lazy_dataclass import dataclass
 
 #: TCP and TLS together.
@@ -129,6 +129,10 @@ class Request:
     @property
     def changes_nothing(self) -> bool:
         return self.verb == "GET"
+
+
+class _Version(msgspec.Struct):
+    git_version: str = msgspec.field(name="gitVersion")
 
 
 _READYZ = Request("GET", "/readyz")
@@ -349,13 +353,14 @@ class Transport:
     async def server_version(self, patience_s: float | None = None) -> KubeVersion:
         """Return the minor release of the API server; wait ``patience_s`` at most.
 
-        Raises ClusterError if there is no answer, and for an answer without a version.
+        Raises NotFoundError for an answer without a version, which is final, ClusterError if there
+        is no answer.
         """
         body = await self.call(Request("GET", "/version"), patience_s=patience_s)
         try:
-            return KubeVersion.parse(decode_json(body, dict[str, str])["gitVersion"])
-        except (InputError, KeyError, msgspec.MsgspecError) as error:
-            raise ClusterError(
+            return KubeVersion.parse(decode_json(body, _Version).git_version)
+        except (InputError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise NotFoundError(
                 f"GET /version: no version of Kubernetes in the answer: {error}"
             ) from None
 

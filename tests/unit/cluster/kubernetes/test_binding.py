@@ -53,6 +53,11 @@ def release(version: str) -> Answer:
     return reply({"gitVersion": version})
 
 
+async def no_json(_: web.Request) -> web.Response:
+    """Answer with a page, as a proxy does."""
+    return web.Response(text="<html>")
+
+
 def test_everything_travels_in_one_request(server: ScriptedServer) -> None:
     """With the uid as precondition, and seconds after which the server shall not do it any more."""
     server.on(VERSION, release("v1.35.0"))
@@ -75,7 +80,19 @@ def test_everything_travels_in_one_request(server: ScriptedServer) -> None:
     assert sent.query == {"timeout": "5s"}
 
 
-@pytest.mark.parametrize("version", [release("v1.34.4"), release("v1.33.13"), not_found])
+@pytest.mark.parametrize(
+    "version",
+    [
+        release("v1.34.4"),
+        release("v1.33.13"),
+        not_found,
+        release("main"),
+        reply({}),
+        reply({"gitVersion": 1}),
+        no_json,
+    ],
+    ids=["1.34", "1.33", "not found", "no release", "no version", "no text", "no JSON"],
+)
 def test_labels_come_first_where_the_server_drops_those_of_bindings(
     server: ScriptedServer, version: Answer
 ) -> None:
