@@ -18,7 +18,7 @@ from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads
-from koordinator.scheduler.features.gangs.metrics import GangMetrics
+from koordinator.scheduler.features.gangs.metrics import MOST_JOBS, GangMetrics
 from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.scheduler.features.quotas.metrics import QuotaMetrics
 from koordinator.scheduler.loop import Scheduler
@@ -290,6 +290,24 @@ def test_durations_are_counted_in_the_buckets_of_the_originals() -> None:
     jobs = buckets["scheduler_job_preemption_duration_seconds"]
     assert (hooks[0], len(hooks)) == ("1e-06", 24)
     assert (jobs[0], len(jobs)) == ("0.001", 20)
+
+
+def test_durations_are_kept_of_the_latest_jobs_only() -> None:
+    """Jobs come and go, and each has a name of its own."""
+    registry = CollectorRegistry()
+    metrics = GangMetrics(registry)
+    for number in range(3 * MOST_JOBS):
+        metrics.preempted(f"default/j{number}", "success", 1.0)
+        metrics.preempted("default/last", "success", 1.0)
+
+    jobs = [
+        sample.labels["jobName"]
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "scheduler_job_preemption_duration_seconds_count"
+    ]
+    assert len(jobs) == MOST_JOBS
+    assert {"default/last", f"default/j{3 * MOST_JOBS - 1}"} <= set(jobs)
 
 
 def test_bounds_are_rounded_one_after_the_other() -> None:

@@ -1,5 +1,6 @@
 """Histograms and counters that cost next to nothing until a scrape reads them."""
 
+import sys
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -19,21 +20,34 @@ def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
 
 
 class Histogram:
-    """Observations by labels.  Counting one is a look-up and a bisection; adding up waits."""
+    """Observations by labels.  Counting one is a look-up and a bisection; adding up waits.
+
+    With ``most_series`` a new series takes the place of the oldest one: for labels that have names
+    of objects.
+    """
 
     def __init__(
-        self, name: str, text: str, labels: Sequence[str], bounds: Sequence[float]
+        self,
+        name: str,
+        text: str,
+        labels: Sequence[str],
+        bounds: Sequence[float],
+        *,
+        most_series: int = sys.maxsize,
     ) -> None:
         self._family = (f"scheduler_{name}", text, labels)
-        self._bounds = bounds
+        self._bounds, self._most_series = bounds, most_series
         self._counts: dict[tuple[str, ...], list[int]] = {}
         self._sums: dict[tuple[str, ...], float] = {}
 
     def observe(self, value: float, *labels: str, times: int = 1) -> None:
         counts = self._counts.get(labels)
         if counts is None:
-            counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
+            if len(self._counts) >= self._most_series:
+                oldest = next(iter(self._counts))
+                del self._counts[oldest], self._sums[oldest]
             self._sums[labels] = 0.0
+            counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
         counts[bisect_left(self._bounds, value)] += times
         self._sums[labels] += value * times
 
@@ -47,8 +61,10 @@ class Histogram:
         family = HistogramMetricFamily(name, text, labels=labels)
         bounds = [*map(floatToGoString, self._bounds), "+Inf"]
         for values, counts in list(self._counts.items()):
-            buckets = list(zip(bounds, accumulate(counts), strict=True))
-            family.add_metric(values, buckets, self._sums[values])
+            sum_value = self._sums.get(values)
+            if sum_value is not None:  # another thread may have removed the series
+                buckets = list(zip(bounds, accumulate(counts), strict=True))
+                family.add_metric(values, buckets, sum_value)
         return family
 
 

@@ -17,6 +17,7 @@ from koordinator.scheduler.loop.instruments import Counter, Histogram, exponenti
 PLACED = "gang is already succeed"  # label values of the original
 NOT_PLACED = "all pending pods is already been attempted"
 _SIZE_STEP, _LARGEST = 100, 1000
+MOST_JOBS = 256  # latest jobs and results with a duration of their preemption
 _BELOW_MINUTE_S = (0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 12.5, 15.0, 20.0, 25.0, 30.0, 45.0)
 _ATTEMPT_BUCKETS_S = (*_BELOW_MINUTE_S, 60.0, 120.0)
 
@@ -125,6 +126,7 @@ class GangMetrics:
             "Time of preemption attempts for whole jobs.",
             ["jobName", "result"],
             exponential(0.001, 2, 20),
+            most_series=MOST_JOBS,
         )
         self._caches: Sequence[GangCache] = ()
         registry.register(self)
