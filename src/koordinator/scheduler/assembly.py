@@ -181,9 +181,16 @@ class _Measured:
             from koordinator.scheduler.features.quotas import metrics as quotas  # noqa: PLC0415
             from koordinator.scheduler.features.reservations import gauges  # noqa: PLC0415
 
-            self.gangs = gangs.GangMetrics(metrics.registry, gates)
-            self.quotas = quotas.QuotaMetrics(metrics.registry, metrics)
-            self._reservations = gauges.ReservationGauges(metrics.registry)
+            registry = metrics.registry
+            self.gangs = metrics.collector(
+                gangs.GangMetrics, lambda: gangs.GangMetrics(registry, gates)
+            )
+            self.quotas = metrics.collector(
+                quotas.QuotaMetrics, lambda: quotas.QuotaMetrics(registry, metrics)
+            )
+            self._reservations = metrics.collector(
+                gauges.ReservationGauges, lambda: gauges.ReservationGauges(registry)
+            )
 
     def watch(self, state: ClusterState) -> None:
         if self._reservations is not None:

@@ -70,6 +70,7 @@ class _Process:
         self._audit = self._build_audit()
         self._gates: FeatureGates | None = None  # of the scheduler in dry runs
         self._descheduler: Descheduler | None = None
+        self._is_serving = False
 
     def run(self) -> None:
         run_terms(self._parts, self._election, self._begin_term, self._turn)
@@ -77,7 +78,6 @@ class _Process:
 
     def _begin_term(self, connections: ExitStack) -> Descheduler:
         """Return a new descheduler with a connection of its own; the first one starts the rest."""
-        is_first = self._descheduler is None
         self._cluster = self._connect(
             may_write=self._election.may_act,
             lateness_s=self._election.lateness_s,
@@ -98,11 +98,19 @@ class _Process:
             fork=self._build_fork(),
             on_move=self._audit,
         )
-        if is_first:
+        connections.callback(self._end_term)
+        if not self._is_serving:
+            self._is_serving = True
             self._serve()
             self._election.start()
             self._election.wait_until_leading(LEAD_AT_ONCE_S)  # else everything is listed twice
         return self._descheduler
+
+    def _end_term(self) -> None:
+        """Let go of the descheduler, before the next one lists the cluster again."""
+        self._parts.end_wait = lambda: None
+        self._descheduler = None
+        del self._cluster
 
     def _turn(self, leads: bool) -> None:
         descheduler = self._descheduler

@@ -193,9 +193,20 @@ class _Process:
         self._unserved = UnservedPods(names)
         self._is_synced = lambda: scheduler.is_synced
         self._pages.replace(application(self._endpoints(scheduler)))
+        connections.callback(self._end_term)
         if self._configuration.delay_cache_until_active:
             self._wait_to_lead()
         return scheduler
+
+    def _end_term(self) -> None:
+        """Let go of the scheduler, before the next one lists the cluster again."""
+        self._parts.end_wait = lambda: None
+        self._is_synced = bool
+        self._pages.replace(application(self._endpoints()))
+        self._metrics.unwatch()
+        if self._audit is not None:
+            self._audit.unwatch()
+        del self._scheduler, self._cluster
 
     def _turn(self, leads: bool) -> None:
         """Schedule pods or, as a standby, update the mirror; answer inquiries."""

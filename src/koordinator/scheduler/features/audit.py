@@ -181,6 +181,11 @@ class Audit(Feature):
         self._times_at_s = self.now_s()
         self._profiles = {profile.scheduler_name: profile for profile in profiles}
 
+    def unwatch(self) -> None:
+        """Let go of the scheduler that is audited; its entries stay."""
+        self._state, self._gangs, self._clock = None, (), None
+        self._profiles = {}
+
     # -- events and facts --------------------------------------------------------------------
 
     def on_object_event(self, event: WatchEvent) -> None:

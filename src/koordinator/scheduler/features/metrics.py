@@ -8,7 +8,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -80,6 +80,17 @@ _QUEUES = {
     QueueState.UNSCHEDULABLE: "unschedulable",
     QueueState.GATED: "gated",
 }
+
+
+class FeatureCollector(Protocol):
+    """Registered collector of what a feature of the running scheduler shows."""
+
+    def unwatch(self) -> None:
+        """Let go of the scheduler that is shown; counters stay."""
+        ...
+
+
+CollectorT = TypeVar("CollectorT", bound=FeatureCollector)
 
 
 class SchedulerMetrics(Feature):
@@ -196,6 +207,7 @@ class SchedulerMetrics(Feature):
         ] = {}  # seconds in this attempt, by profile and point
         self.now_s: Callable[[], float] = perf_counter
         self._sizes: _Sizes | None = None
+        self._collectors: dict[type[FeatureCollector], FeatureCollector] = {}
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
@@ -443,6 +455,25 @@ class SchedulerMetrics(Feature):
         self._has_groups = GENERIC_WORKLOAD in handle.options.gates
         self._sizes = _Sizes(handle, self.level)
         self.registry.register(self._sizes)
+
+    def unwatch(self) -> None:
+        """Let go of the loop that is watched, and of everything that its features have shown."""
+        if self._sizes is not None:
+            self.registry.unregister(self._sizes)
+            self._sizes = None
+        for collector in self._collectors.values():
+            collector.unwatch()
+
+    def collector(self, kind: type[CollectorT], build: Callable[[], CollectorT]) -> CollectorT:
+        """Return the collector of a feature, which one scheduler after the other uses.
+
+        The registry keeps what is registered, and all that it refers to, for the life of the
+        process.
+        """
+        known = self._collectors.get(kind)
+        if not isinstance(known, kind):
+            known = self._collectors[kind] = build()
+        return known
 
 
 def label_of(event: WatchEvent, level: KubeVersion) -> str:

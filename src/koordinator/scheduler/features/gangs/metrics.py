@@ -148,6 +148,10 @@ class GangMetrics:
         """Set the gang caches to scrape."""
         self._caches = caches
 
+    def unwatch(self) -> None:
+        """Scrape no gang caches."""
+        self._caches = ()
+
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics, and the number of waiting gang groups."""
         yield self._attempt_seconds.collect()

@@ -72,6 +72,10 @@ class QuotaMetrics:
         """Set the source of queue lengths."""
         self._queues = queues
 
+    def unwatch(self) -> None:
+        """Scrape neither quotas nor queues."""
+        self._quotas = self._queues = dict
+
     def collect(self) -> Iterator[Metric]:
         """Yield histograms, and gauges of quotas and queues."""
         for histogram in (self._status_seconds, self._process_seconds, self._hook_seconds):

@@ -28,6 +28,10 @@ class ReservationGauges:
         """Set the state to scrape."""
         self._state = state
 
+    def unwatch(self) -> None:
+        """Scrape no state."""
+        self._state = None
+
     def describe(self) -> Iterable[Metric]:
         """Return nothing; names are not checked before the first scrape."""
         return ()
