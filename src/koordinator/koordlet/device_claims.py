@@ -9,7 +9,7 @@ Source: k8s.io/kubelet pkg/apis/dra/v1/api.proto; pkg/apis/pluginregistration/v1
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Final
 
 from koordinator.api.annotations.devices import DeviceAllocation
@@ -122,6 +122,7 @@ class PreparedClaims:
         self._path = path
         self._lock = threading.Lock()  # the kubelet prepares several claims at once
         self._claims: dict[str, ResourceClaim] = {}  # by key
+        self._named: frozenset[str] = frozenset()  # keys of claims of the node's pods
         if not path:
             return
         try:
@@ -132,6 +133,7 @@ class PreparedClaims:
             log.warning("prepared claims not restored", extra={"error": str(error)})
             return
         self._claims = {each.key: each for each in restored if isinstance(each, ResourceClaim)}
+        self._named = frozenset(self._claims)
 
     def get(self, namespace: str, name: str, uid: str = "") -> ResourceClaim | None:
         """Return a claim if it is prepared; with a ``uid`` only that one."""
@@ -149,6 +151,20 @@ class PreparedClaims:
         """Forget a claim that was unprepared."""
         with self._lock:
             if self._claims.pop(claim.key, None) is not None:
+                self._save()
+
+    def keep(self, named: frozenset[str]) -> None:
+        """Forget claims whose pods were deleted; ``named`` are the keys of claims of current pods.
+
+        A kubelet that has lost its own state, as when its folder is deleted, unprepares nothing.  A
+        claim whose pod has not been seen yet is kept.
+        """
+        with self._lock:
+            ended = self._claims.keys() & (self._named - named)
+            self._named = named
+            for key in ended:
+                del self._claims[key]
+            if ended:
                 self._save()
 
     def _save(self) -> None:
@@ -199,6 +215,19 @@ class GpuClaims:
             for info in device.spec.devices
             if info.type == _GPU and info.minor is not None and info.id
         }
+
+    def keep_claims_of(self, pods: Iterable[Pod]) -> None:
+        """Forget prepared claims of pods that are no longer on the node."""
+        self._prepared_claims.keep(
+            frozenset(
+                f"{pod.metadata.namespace}/{name}"
+                for pod in pods
+                for _, name in claim_names(
+                    pod.spec.resource_claims, pod.status.resource_claim_statuses
+                )
+                if name is not None
+            )
+        )
 
     def _registered(self, _: bytes) -> bytes:
         self._on_registered()

@@ -171,6 +171,8 @@ class Koordlet:
             self._publish_hooks(self._clock.now_s())
         if self.state.is_synced:
             self._checkpoint.save(self.state.objects, now_s)
+            if self._gpu_claims is not None:
+                self._gpu_claims.keep_claims_of(view.pod for view in self.state.pods)
 
     def close(self) -> None:
         """Close the watch.  Settings on the machine stay, so that running pods keep them."""

@@ -427,6 +427,42 @@ def test_prepared_claims_outlive_an_agent_that_is_killed_while_no_server_answers
             limits(agent, claiming({"name": "gpu"}))
 
 
+def test_prepared_claims_end_with_their_pods_although_the_kubelet_has_forgotten_both() -> None:
+    """A kubelet whose folder was deleted unprepares nothing; a claim waits for its first pod."""
+    world, claims, claim = sharing(share("r", 0, 25, "4Gi"))
+    prepared(claims, claim)
+    world.agent = world.start(gpu_claims=claims)
+    world.seconds(1)
+    assert is_kept(world), "the pod has not been seen yet"
+
+    using = claiming({"name": "gpu"}).pod.pod
+    world.add(replace(using, spec=replace(using.spec, node_name="n1")))
+    fresh = restarted(world)
+    world.agent = world.start(gpu_claims=fresh)
+    world.seconds(1)
+    assert is_kept(world)
+
+    world.cluster.lose(world.cluster.get(Pod, "p", "default"))
+    world.seconds(1)
+    assert not is_kept(world)
+
+
+def test_restored_claims_without_a_pod_are_forgotten() -> None:
+    """The pod went while the agent was away."""
+    world, claims, claim = sharing(share("r", 0, 25, "4Gi"))
+    prepared(claims, claim)
+    assert is_kept(world)
+
+    world.agent = world.start(gpu_claims=restarted(world))
+    world.seconds(1)
+    assert not is_kept(world)
+
+
+def is_kept(world: World) -> bool:
+    """Return whether the file has the claim."""
+    return '"name":"c"' in world.tree.host.read("/checkpoints/claims")
+
+
 def test_a_line_separator_of_a_claim_costs_no_prepared_claim() -> None:
     """JSON has U+2028 and U+0085 as they are; a tenant may write them into annotations."""
     world, claims, claim = sharing(share("r", 0, 25, "4Gi"))
