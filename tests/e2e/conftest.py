@@ -69,7 +69,7 @@ def running_controlplane(
         koord = Path(sys.executable).with_name("koord")
         crds = subprocess.run([koord, "crds"], stdout=subprocess.PIPE, text=True, check=True)
         running.kubectl("apply", "--server-side", "--filename=-", stdin=crds.stdout)
-        running.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=60s")
+        running.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=600s")
         yield running
 
 

@@ -175,7 +175,7 @@ def test_upgrade_from_the_original_and_back_loses_nothing(
     controlplane = bare
     original = Path(release) if release else original_like(tmp_path)
     helm("install", "koordinator", str(original), "--namespace=default")
-    controlplane.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=60s")
+    controlplane.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=600s")
     create = yaml.safe_dump_all(user_objects())
     controlplane.kubectl("apply", "--server-side", "--filename=-", stdin=create)
     batch = {"status": {"allocatable": {"kubernetes.io/batch-cpu": "2000"}}}

@@ -23,7 +23,7 @@ Start = Callable[[list[str]], Program]
 
 @pytest.fixture
 def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a minute pass from each look at the clock to the next one."""
+    """Make a minute pass from each look at the clock to the next one."""
     minutes = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: 60.0 * next(minutes), sleep=lambda _: None)
     monkeypatch.setattr(endpoint, "time", clock)
@@ -46,7 +46,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def answer_after(monkeypatch: pytest.MonkeyPatch, refusals: int) -> None:
-    """Let the server refuse so many requests, and answer the next ones."""
+    """Make the server refuse so many requests, and answer the next ones."""
     left = iter(range(refusals))
 
     def request(*_: Any, **__: Any) -> str:

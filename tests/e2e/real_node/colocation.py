@@ -72,7 +72,7 @@ def install(controlplane: ControlPlane) -> None:
     done = subprocess.run([KOORD, "crds"], stdout=subprocess.PIPE, text=True, check=True)
     controlplane.kubectl("apply", "--server-side", "--filename=-", stdin=done.stdout)
     established = "--for=condition=Established"
-    controlplane.kubectl("wait", "crd", "--all", established, "--timeout=60s")
+    controlplane.kubectl("wait", "crd", "--all", established, "--timeout=600s")
 
 
 def configure(controlplane: ControlPlane, *sections: str) -> None:
