@@ -107,7 +107,7 @@ class _Process:
         return self._descheduler
 
     def _end_term(self) -> None:
-        """Let go of the descheduler, before the next one lists the cluster again."""
+        """Drop all references to the descheduler, before the next one lists the cluster again."""
         self._parts.end_wait = lambda: None
         self._descheduler = None
         del self._cluster

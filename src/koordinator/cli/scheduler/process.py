@@ -199,7 +199,7 @@ class _Process:
         return scheduler
 
     def _end_term(self) -> None:
-        """Let go of the scheduler, before the next one lists the cluster again."""
+        """Drop all references to the scheduler, before the next one lists the cluster again."""
         self._parts.end_wait = lambda: None
         self._is_synced = bool
         self._pages.replace(application(self._endpoints()))

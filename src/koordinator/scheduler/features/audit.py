@@ -182,7 +182,7 @@ class Audit(Feature):
         self._profiles = {profile.scheduler_name: profile for profile in profiles}
 
     def unwatch(self) -> None:
-        """Let go of the scheduler that is audited; its entries stay."""
+        """Drop all references to the audited scheduler; its entries stay."""
         self._state, self._gangs, self._clock = None, (), None
         self._profiles = {}
 

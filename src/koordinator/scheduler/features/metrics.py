@@ -86,7 +86,7 @@ class FeatureCollector(Protocol):
     """Registered collector of what a feature of the running scheduler shows."""
 
     def unwatch(self) -> None:
-        """Let go of the scheduler that is shown; counters stay."""
+        """Drop all references to the scheduler that is shown; counters stay."""
         ...
 
 
@@ -457,7 +457,7 @@ class SchedulerMetrics(Feature):
         self.registry.register(self._sizes)
 
     def unwatch(self) -> None:
-        """Let go of the loop that is watched, and of everything that its features have shown."""
+        """Drop all references to the watched loop and to what its features show."""
         if self._sizes is not None:
             self.registry.unregister(self._sizes)
             self._sizes = None
