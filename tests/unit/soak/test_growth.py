@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import pytest
+from tests.soak.age import Course, Usage
 from tests.soak.agent import AgentChurn
 from tests.soak.census import census, growth
 from tests.soak.manager import ManagerChurn
@@ -135,6 +136,17 @@ def test_deleted_objects_leave_nothing_in_the_cluster_in_memory() -> None:
         churn.round(number)
 
     assert growth(before, census(churn.cluster, but=known), by=ROUNDS // 4) == {}
+
+
+@pytest.mark.parametrize(("rounds", "first"), [(1, 0), (10, 5), (20, 10), (99, 10), (1000, 100)])
+def test_age_counts_from_a_tenth_of_the_way_but_after_each_disturbance(
+    rounds: int, first: int
+) -> None:
+    """Before, code runs for the first time; afterwards all growth counts."""
+    usage = [Usage(mib=100.0 + number, threads=1, files=1) for number in range(rounds)]
+    course = Course(rounds=rounds, usage={"scheduler": usage})
+
+    assert course.growth() == {"scheduler": (99.0 + rounds) / (100.0 + first)}
 
 
 class _Careless:
