@@ -18,7 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 #: Tests of these folders change the machine itself (cgroups, its one container runtime), and are
 #: run by one worker after the other; all others stay together by file, with their cluster.
-ON_THE_MACHINE = frozenset({"host", "koordlet", "node", "vgpu"})
+ON_THE_MACHINE = frozenset({"host", "image", "koordlet", "node", "vgpu"})
 #: Tests of these folders share servers that take long to start.
 WITH_ONE_CLUSTER = frozenset({"suites", "yarn"})
 _Logs = Callable[[], list[tuple[str, str]]]
