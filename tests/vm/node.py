@@ -15,7 +15,7 @@ from tests.e2e.controlplane import ApiError, ControlPlane
 from tests.e2e.real_node import Programs, configuration
 from tests.e2e.real_node.node import NAME, Manifest
 from tests.e2e.waiting import eventually
-from tests.vm.machine import HOST, VirtualMachine
+from tests.vm.machine import HOST, START_TIMEOUT_S, VirtualMachine
 
 CGROUPS = "/sys/fs/cgroup"
 PATIENCE_S = 600.0  # an emulated CPU is ten to twenty times slower
@@ -58,7 +58,7 @@ class NodeInside:
             f"env {path} containerd --config {etc}/containerd.toml", f"{_STATE}/containerd.log"
         )
         ctr = shlex.quote(str(programs.ctr))
-        eventually(lambda: machine.run(f"{ctr} version"), PATIENCE_S)
+        eventually(lambda: machine.run(f"{ctr} version"), START_TIMEOUT_S)
         machine.run(f"{ctr} -n k8s.io images import {programs.images}")
         machine.start(
             f"env {path} kubelet --config {etc}/kubelet.yaml --kubeconfig {etc}/kubeconfig "
@@ -154,9 +154,9 @@ class NodeInside:
         return self.machine.read(f"{self.folder(pod)}/{file}")
 
     def _wait(self, probe: Callable[[], bool], *programs: str) -> None:
-        """Wait until the probe holds; raise AssertionError with the programs' logs otherwise."""
+        """Wait until programs have started; raise AssertionError with their logs otherwise."""
         try:
-            eventually(probe, PATIENCE_S)
+            eventually(probe, START_TIMEOUT_S)
         except Exception as error:
             logs = "\n".join(f"end of {it}'s log:\n{self.log(it)}" for it in programs)
             raise AssertionError(logs) from error
