@@ -171,18 +171,24 @@ def _for_nodes(question: Question) -> Iterator[Remedy]:
 
 
 def _for_refusals(question: Question, gang: Sequence[Member]) -> Iterator[Remedy]:
-    """Yield the remedies of plugins that refuse the pod as a whole."""
-    enough = len(question.obstacles.refusals) == 1 and not _is_rejected(question)
+    """Yield the remedies of plugins that refuse the pod as a whole.
+
+    One suffices if it is that of each refusal: of two plugins that miss the same volume.
+    """
+    steps = [*_refusal_remedies(question, gang)]
+    texts = [text for text, helps in steps if helps]
+    enough = len(texts) == len(question.obstacles.refusals) and len(set(texts)) == 1
+    enough = enough and not _is_rejected(question)
     if enough and len(gang) > 1:
         enough = all_fit(question, gang)
-    for text, helps in _refusal_remedies(question, gang):
+    for text, helps in dict.fromkeys(steps):
         yield Remedy(kind="refusal", text=text, sufficient=enough and helps)
 
 
 def _steps_for_refusals(question: Question, gang: Sequence[Member]) -> list[str]:
     """Return remedies for all refusals; none if one of them has no remedy."""
     steps = [text for text, helps in _refusal_remedies(question, gang) if helps]
-    return steps if len(steps) == len(question.obstacles.refusals) else []
+    return [*dict.fromkeys(steps)] if len(steps) == len(question.obstacles.refusals) else []
 
 
 def _refusal_remedies(question: Question, gang: Sequence[Member]) -> Iterator[tuple[str, bool]]:

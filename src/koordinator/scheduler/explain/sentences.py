@@ -164,7 +164,7 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
     (r'storageclass\.storage\.k8s\.io "(.*)" not found', "the StorageClass {0} does not exist"),
     (
         r"pod has unbound immediate PersistentVolumeClaims",
-        "one of its claims has no volume yet, and the StorageClass does not wait for pods",
+        "one of its claims is not bound to a volume yet",
     ),
     (r"PersistentVolumeClaim had no pv name and storageClass name", "its claim has no volume"),
     (r"PersistentVolume had no name", "its claim has no volume"),

@@ -33,6 +33,7 @@ from koordinator.scheduler.rules.volumes import (
     VOLUME_MISSING,
     claim_not_found,
     class_not_found,
+    missing_volume_remedy,
     named_claims,
     storage_class_name,
     waits_for_pod,
@@ -83,11 +84,8 @@ class VolumeZone:
             key = f"{pod.namespace}/{name}"
             claim = snapshot.objects.get(PersistentVolumeClaim, key)
             volume = claim.spec.volume_name if claim is not None else ""
-            if volume and snapshot.objects.get(PersistentVolume, volume) is None:
-                steps.append(
-                    f"create the PersistentVolume {volume}, to which claim {key} is bound, usable "
-                    "on a node of the pod"
-                )
+            if claim and volume and snapshot.objects.get(PersistentVolume, volume) is None:
+                steps.append(missing_volume_remedy(claim))
         text = " and ".join(dict.fromkeys(steps))
         return text, bool(text)
 

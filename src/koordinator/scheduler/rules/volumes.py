@@ -89,6 +89,14 @@ def claim_of_another(claim: PersistentVolumeClaim, pod_name: str) -> str:
     return f"PVC {claim.key} was not created for pod {pod_key} (pod is not owner)"
 
 
+def missing_volume_remedy(claim: PersistentVolumeClaim) -> str:
+    """Return the remedy for a claim that names a volume that does not exist."""
+    return (
+        f"create the PersistentVolume {claim.spec.volume_name}, which claim {claim.key} names, "
+        "usable on a node of the pod"
+    )
+
+
 def storage_class_name(item: PersistentVolumeClaim | PersistentVolume) -> str:
     """Return the name of the class; empty if there is none.  The beta annotation has precedence."""
     named = item.metadata.annotations.get(BETA_STORAGE_CLASS)

@@ -61,6 +61,19 @@ class VolumeOutcome:
     rejections: Rejections
     matches: Matches
     provisions: tuple[Provision, ...]
+    node_names: Sequence[str]  # (n,)
+
+    def serves(self, claim: PersistentVolumeClaim, row: int) -> bool:
+        """Return whether an unbound claim gets a volume on that row."""
+        selected = claim.metadata.annotations.get(SELECTED_NODE)
+        if selected is None:
+            match = next(it for it in self.matches.matches if it.claim is claim)
+            if match.choice[row] != NONE or match.is_prebound:
+                return bool(match.choice[row] != NONE)
+        elif self.node_names[row] != selected:
+            return False
+        headroom = next(it.headroom for it in self.provisions if it.claim is claim)
+        return bool(headroom.allowed[row] and headroom.enough[row])
 
     def assumed(self, row: int, node: str) -> tuple[KubeObject, ...]:
         """Return the changed volumes and claims if the pod runs on that row."""
@@ -100,7 +113,7 @@ def find_outcome(cluster: Snapshot, claims: PodClaims) -> VolumeOutcome:
     )
     unbindable, short = _check_provisions(provisions, unreachable)
     rejections = Rejections.by_column((out_of_reach, unbindable, short, missing), REASONS, True)
-    return VolumeOutcome(rejections, matches, provisions)
+    return VolumeOutcome(rejections, matches, provisions, cluster.node_names)
 
 
 def _check_bound(

@@ -36,10 +36,12 @@ from koordinator.scheduler.plugins.volume_binding.claims import EVENTS, has_clai
 from koordinator.scheduler.plugins.volume_binding.messages import (
     claim_details,
     claim_to_make,
+    unbound_details,
     volume_to_make,
 )
 from koordinator.scheduler.plugins.volume_binding.outcome import (
     REASON_NONE,
+    REASON_SPACE,
     VolumeOutcome,
     find_outcome,
     score,
@@ -56,6 +58,7 @@ from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectTable
 
 PREFER_FREE = [(0, 100), (100, 0)]  # percent used, score
+_WITHOUT_VOLUME = ([REASON_NONE], [REASON_SPACE])
 KEPT = 64  # cached outcomes; bounds memory
 _KINDS = (PersistentVolumeClaim, PersistentVolume, StorageClass, CsiDriver, CsiStorageCapacity)
 
@@ -113,7 +116,8 @@ class VolumeBinding:
         outcome = _outcome(view.cluster, pod)
         if isinstance(outcome, Refusal):
             return ""
-        return claim_details(view, pod, reasons_of(outcome.rejections, int(view.names[0][0])))
+        reasons = reasons_of(outcome.rejections, int(view.names[0][0]))
+        return claim_details(view, pod, outcome, reasons)
 
     def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
         """Return the volume to create; a bound claim cannot get another volume."""
@@ -121,9 +125,10 @@ class VolumeBinding:
         if isinstance(outcome, Refusal):
             return ""
         reasons = reasons_of(outcome.rejections, int(view.names[0][0]))
-        if reasons != [REASON_NONE]:
-            return ""
-        return volume_to_make(view.objects, pod, view.node_names[0])
+        return volume_to_make(view, pod, outcome) if reasons in _WITHOUT_VOLUME else ""
+
+    def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
+        return unbound_details(snapshot.objects, pod)
 
     def remedy(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, bool]:
         """Return the claims to create or to bind."""
