@@ -337,7 +337,10 @@ def _fewer_pods(question: Question) -> Iterator[Remedy]:
     them = "them" if len(best) > 1 else "that pod"
     # Preemption respects budgets only if it finds other victims.
     anyway = " in spite of that" if budgets_against(question, best) else ""
-    if not _can_be_preempted(question, best):
+    remedy = _remedy(question, "fewer-pods", text, (node,), best)
+    # If their end relieves a quota as well, the pod does not preempt them: its quota refuses it.
+    relieves = remedy.sufficient and question.obstacles.refusals
+    if relieves or not _can_be_preempted(question, best):
         kind = "fewer-pods"
     elif top >= own:
         text += f"; with a priority above {top} (it has {own}) it could preempt {them}{anyway}"
@@ -347,7 +350,7 @@ def _fewer_pods(question: Question) -> Iterator[Remedy]:
         may = ", but its preemptionPolicy is Never" if never else f": it may preempt {them}{anyway}"
         text += f"; its priority is higher{may}"
         kind = "preempt"
-    yield _remedy(question, kind, text, (node,), best)
+    yield replace(remedy, kind=kind, text=text)
 
 
 def _can_be_preempted(question: Question, pods: Sequence[PlacedPod]) -> bool:
