@@ -5,7 +5,7 @@ Source: kubernetes pkg/scheduler/framework/types.go ``FitError.Error``.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 
@@ -140,6 +140,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     likeness = {one: _likeness(name.lower(), one.lower()) for one in names}
     best = max(likeness, key=lambda one: likeness[one], default="")
     return best if likeness.get(best, 0) >= ALIKE else ""
+
+
+def missing_label(key: str, known: Collection[str]) -> str:
+    """Say that a node lacks a label, and whether any node has it; ``known`` are labels of nodes."""
+    text = f"it has no label {key}"
+    if key in known:
+        return text
+    intended = did_you_mean(key, known)
+    return f"{text}, and no node has it{f': did you mean {intended}?' if intended else ''}"
 
 
 def place(key: str, values: Sequence[str]) -> str:

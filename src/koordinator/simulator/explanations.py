@@ -16,14 +16,16 @@ from koordinator.domain.dynamic_resources.extended_resources import NOT_MADE, te
 from koordinator.domain.reserve_pod import OVER, display_name
 from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.foundation.errors import InputError, NotFoundError
+from koordinator.foundation.text import pluralized_names
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.explain import Explanation, Forecast
 from koordinator.scheduler.extenders import Connect
 from koordinator.scheduler.features.explanation.explainer import PLACED, explain, key_of, kind_of
-from koordinator.scheduler.loop import Bound, Outcome, SchedulerOptions
+from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions
 from koordinator.simulator.embedded import STOCK, Embedded, without_binding
 
 ENDED, LOST = "ended", "lost"
+SHOWN = 3  # preempted pods in a sentence
 
 NO_KNOWN_END = "no running pod has a known end"
 
@@ -65,6 +67,10 @@ def explain_pods(
     now, outcomes = world()
     state, waiting = now.state, _waiting(now)
     bound = {outcome.pod for outcome in outcomes if isinstance(outcome, Bound)}
+    victims: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        if isinstance(outcome, Evicted):
+            victims.setdefault(outcome.by, []).append(outcome.pod)
     explanations = []
     pending = set(waiting)
     chosen = [next((key for key in group if key in pending), group[0]) for group in groups]
@@ -76,7 +82,11 @@ def explain_pods(
             continue
         one = _with_templates(now, key, explain(now.scheduler.handle, key))
         if one.verdict == PLACED and key in bound:
-            one = replace(one, summary=f"it would be placed on {one.node} now")
+            summary = f"it would be placed on {one.node} now"
+            if key in victims:
+                pods = pluralized_names(sorted(victims[key]), "pod", SHOWN)
+                summary += f", after the preemption of {pods}"
+            one = replace(one, summary=summary)
         elif one.queue is not None and one.verdict != PLACED and forecasts and (keys or groups):
             one = replace(one, forecast=forecast(world()[0], key))
         explanations.append(one)

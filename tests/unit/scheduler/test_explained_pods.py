@@ -793,4 +793,49 @@ def test_node_without_the_topology_key_of_an_affinity_is_named() -> None:
     explanation = explained(node("a"), pod("p", 2, affinity=affinity))
 
     (near,) = explanation.nearest
-    assert near.details == ("it has no label rack",)
+    assert near.details == ("it has no label rack, and no node has it",)
+
+
+def test_label_of_a_spread_constraint_that_no_node_has_is_compared() -> None:
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zones",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    labels = {"topology.kubernetes.io/zone": "a"}
+    explanation = explained(
+        node("a", labels=labels), pod("p", 1, topologySpreadConstraints=[constraint])
+    )
+
+    (near,) = explanation.nearest
+    assert near.details == (
+        "it has no label topology.kubernetes.io/zones, and no node has it: did you mean "
+        "topology.kubernetes.io/zone?",
+    )
+
+
+def test_node_that_a_pod_names_and_that_does_not_exist_is_named() -> None:
+    field = {"key": "metadata.name", "operator": "In", "values": ["storage-1"]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    explanation = explained(node("storag-1"), pod("p", 1, affinity=affinity))
+
+    (near,) = explanation.nearest
+    assert near.details == (
+        "lacks metadata.name In storage-1 (there is no node storage-1: did you mean storag-1?)",
+    )
+
+
+def test_pod_that_would_start_after_preemption_names_the_victims() -> None:
+    world = [
+        node("a", cpu=4),
+        *(pod(f"low-{i}", 1, on="a", priority=0) for i in range(4)),
+        pod("p", 3, priority=10),
+    ]
+    (explanation,) = explain_pods(world, ["default/p"])
+
+    assert explanation.summary == (
+        "it would be placed on a now, after the preemption of "
+        "3 pods (default/low-1, default/low-2, default/low-3)"
+    )

@@ -27,7 +27,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Rejections,
 )
-from koordinator.scheduler.diagnosis import did_you_mean
+from koordinator.scheduler.diagnosis import did_you_mean, missing_label
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.pods import PodCounter, TermKind
 
@@ -228,7 +228,7 @@ def _in_words(view: Snapshot, pod: PodClass, terms: AffinityTerms) -> str:
     keys = dict.fromkeys(term.topology_key for term in terms.affinity)
     unlabelled = [key for key in keys if view.label(key)[0][0] < 0]
     if unlabelled:
-        return f"it has no label {', '.join(unlabelled)}"
+        return "; ".join(missing_label(key, view.label_keys) for key in unlabelled)
     scope = _joint_scope(terms.affinity)
     named = scope.phrase("pod", pod.namespace)
     if view.cluster.count_pods(scope).any():

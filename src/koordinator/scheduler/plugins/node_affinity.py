@@ -257,6 +257,12 @@ def _can_be_labelled(
 
 def _term_in_words(view: Snapshot, term: NodeSelectorTerm) -> str:
     hints = [_hint(view, e.key, e.values) for e in term.match_expressions if e.operator == "In"]
+    known = view.cluster.names[1]
+    for names in _named(term):
+        if known.keys().isdisjoint(names):
+            intended = next(filter(None, (did_you_mean(name, known) for name in names)), "")
+            meant = f": did you mean {intended}?" if intended else ""
+            hints.append(f" (there is no node {' or '.join(sorted(names))}{meant})")
     return _in_words(term) + "".join(hints)
 
 

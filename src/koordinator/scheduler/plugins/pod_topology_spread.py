@@ -33,6 +33,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Rejections,
 )
+from koordinator.scheduler.diagnosis import missing_label
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.nodes import LabelIds
 from koordinator.scheduler.snapshot.objects import ObjectTable
@@ -124,7 +125,7 @@ class PodTopologySpread:
             f"{one.scope.phrase('pod' if here == 1 else 'pods', pod.namespace)}, {others}, "
             f"maxSkew is {one.max_skew}"
             if value
-            else f"it has no label {one.key}"
+            else missing_label(one.key, view.label_keys)
             for one, value, here, others in self._broken(view, pod)
         )
 
