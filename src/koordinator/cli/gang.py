@@ -35,8 +35,9 @@ from koordinator.cli.input.scope import ScopeFlags
 from koordinator.cli.output import Output, console, print_data, print_with_reasons
 from koordinator.domain.gangs import GangDefaults, GangSummary, LayerSummary, gang_summaries
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.text import pluralized_names
 from koordinator.scheduler.explain import Explanation
-from koordinator.simulator.explanations import explain_pods
+from koordinator.simulator.explanations import SHOWN, explain_pods
 
 #: Gates with which gangs of every kind are scheduled, by all that their objects state.
 _GATES = FeatureGates(
@@ -180,6 +181,9 @@ def _with_reason(one: GangSummary, member: Explanation | None) -> GangSummary:
     """Return the gang with the reason for which a member waits, if it was explained."""
     if member is None:
         return one
+    if member.victims:
+        pods = pluralized_names(member.victims, "pod", SHOWN)
+        return replace(one, why=f"nothing: it starts after the preemption of {pods}")
     if member.verdict in ("placed", "fits"):
         return replace(one, why="nothing: it starts when a scheduler looks at it")
     return replace(one, why=why_in_short(member))

@@ -2,7 +2,7 @@
 
 import difflib
 import heapq
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.reservation import Reservation
 from koordinator.domain.dynamic_resources.extended_resources import NOT_MADE, template_to_create
+from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.domain.reserve_pod import OVER, display_name
 from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.foundation.errors import InputError, NotFoundError
@@ -25,7 +26,7 @@ from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions
 from koordinator.simulator.embedded import STOCK, Embedded, without_binding
 
 ENDED, LOST = "ended", "lost"
-SHOWN = 3  # preempted pods in a sentence
+SHOWN = 3  # nodes or pods in a sentence
 
 NO_KNOWN_END = "no running pod has a known end"
 
@@ -66,11 +67,11 @@ def explain_pods(
 
     now, outcomes = world()
     state, waiting = now.state, _waiting(now)
-    bound = {outcome.pod for outcome in outcomes if isinstance(outcome, Bound)}
-    victims: dict[str, list[str]] = {}
+    bound = {outcome.pod: outcome.node for outcome in outcomes if isinstance(outcome, Bound)}
+    victims: dict[str, list[str]] = {}  # by pod or gang
     for outcome in outcomes:
         if isinstance(outcome, Evicted):
-            victims.setdefault(outcome.by, []).append(outcome.pod)
+            victims.setdefault(_unit_of(now, outcome.by), []).append(outcome.pod)
     explanations = []
     pending = set(waiting)
     chosen = [next((key for key in group if key in pending), group[0]) for group in groups]
@@ -82,15 +83,31 @@ def explain_pods(
             continue
         one = _with_templates(now, key, explain(now.scheduler.handle, key))
         if one.verdict == PLACED and key in bound:
-            summary = f"it would be placed on {one.node} now"
-            if key in victims:
-                pods = pluralized_names(sorted(victims[key]), "pod", SHOWN)
-                summary += f", after the preemption of {pods}"
-            one = replace(one, summary=summary)
+            group = next((group for group in groups if key in group), ())
+            nodes = {bound[member] for member in group if member in bound}
+            preempted = tuple(sorted(victims.get(_unit_of(now, key), ())))
+            one = replace(one, summary=_would_start(one.node, nodes, preempted), victims=preempted)
         elif one.queue is not None and one.verdict != PLACED and forecasts and (keys or groups):
             one = replace(one, forecast=forecast(world()[0], key))
         explanations.append(one)
     return explanations
+
+
+def _unit_of(world: Embedded, key: str) -> str:
+    """Return the gang of a pod, or its key if it has none."""
+    placed, unbound = world.state.pods.by_key.get(key), world.state.unbound.get(key)
+    pod = placed.pod if placed is not None else unbound[0] if unbound is not None else None
+    return (pod and gang_id(pod.metadata, group_reference(pod.spec))) or key
+
+
+def _would_start(node: str, nodes: Collection[str], victims: Sequence[str]) -> str:
+    """Return where a pod would be placed, or all pods of a gang, and what must go before."""
+    text = f"it would be placed on {node} now"
+    if len(nodes) > 1:
+        text = f"its pods would be placed on {pluralized_names(sorted(nodes), 'node', SHOWN)} now"
+    if not victims:
+        return text
+    return f"{text}, after the preemption of {pluralized_names(victims, 'pod', SHOWN)}"
 
 
 def explain_waiting(

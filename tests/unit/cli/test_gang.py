@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from koordinator.cli.main import app
@@ -288,3 +289,59 @@ def test_topology_constraint_of_a_pod_group_is_named(tmp_path: Path) -> None:
         "2 of 2 members find a place, but not together: no nodes that share a value of rack have "
         "room for PodGroup ml/train; the best, r1, for 1 of 2"
     )
+
+
+PREEMPTING = """
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 100
+---
+apiVersion: scheduling.sigs.k8s.io/v1alpha1
+kind: PodGroup
+metadata: {name: train, namespace: ml}
+spec: {minMember: 2}
+"""
+
+
+def test_gang_that_starts_by_preemption_names_the_victims_in_all_views(tmp_path: Path) -> None:
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "3"}}}
+    documents = [*yaml.safe_load_all(PREEMPTING)]
+    for number in (0, 1):
+        amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+        node = {"metadata": {"name": f"n{number}"}, "status": {"allocatable": amounts}}
+        low = {
+            "metadata": {"name": f"low-{number}", "namespace": "ml"},
+            "spec": {"nodeName": f"n{number}", "containers": [container]},
+            "status": {"phase": "Running"},
+        }
+        labels = {"pod-group.scheduling.sigs.k8s.io": "train"}
+        member = {
+            "metadata": {"name": f"w-{number}", "namespace": "ml", "labels": labels},
+            "spec": {
+                "schedulerName": "koord-scheduler",
+                "priorityClassName": "high",
+                "containers": [container],
+            },
+        }
+        documents += [
+            {"apiVersion": "v1", "kind": kind, **rest}
+            for kind, rest in (("Node", node), ("Pod", low), ("Pod", member))
+        ]
+    path = tmp_path / "world.yaml"
+    path.write_text(yaml.safe_dump_all(documents))
+
+    def printed(*arguments: str) -> str:
+        done = CliRunner().invoke(app, [*arguments, "-f", str(path)])
+        assert done.exit_code == 0, done.output
+        return " ".join(done.stdout.split())
+
+    evicted = "after the preemption of 2 pods (ml/low-0, ml/low-1)"
+    assert f"nothing: it starts {evicted}" in printed("gang", "show", "ml/train")
+    assert f"its pods would be placed on 2 nodes (n0, n1) now, {evicted}" in printed(
+        "explain", "gang", "ml/train"
+    )
+    for number in (0, 1):
+        text = printed("explain", "pod", f"ml/w-{number}")
+        assert "would be placed on n" in text
+        assert evicted in text

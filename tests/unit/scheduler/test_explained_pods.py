@@ -809,9 +809,10 @@ def test_label_of_a_spread_constraint_that_no_node_has_is_compared() -> None:
     )
 
     (near,) = explanation.nearest
-    assert near.details == (
+    (detail,) = near.details
+    assert detail == (
         "it has no label topology.kubernetes.io/zones, and no node has it: did you mean "
-        "topology.kubernetes.io/zone?",
+        "topology.kubernetes.io/zone?"
     )
 
 

@@ -129,6 +129,7 @@ class Explanation(Struct, frozen=True, kw_only=True, rename="camel", omit_defaul
     queue: QueueStatus | None = None
     last_message: str = ""
     forecast: Forecast | None = None
+    victims: tuple[str, ...] = ()  # preempted so that the pod, or its gang, would be placed now
 
 
 def queue_status(queue: SchedulingQueue, queued: QueuedPod, profile: Profile) -> QueueStatus:
