@@ -27,7 +27,11 @@ from koordinator.scheduler.contract.events import (
     HintFunction,
     QueueingHint,
 )
-from koordinator.scheduler.contract.explanations import PluginExplanations, SizeRemedies
+from koordinator.scheduler.contract.explanations import (
+    ObjectRemedy,
+    PluginExplanations,
+    SizeRemedies,
+)
 from koordinator.scheduler.contract.peers import (
     EXTENDER,
     DeviceCounter,
@@ -91,6 +95,7 @@ __all__ = [
     "Nomination",
     "NumaAligner",
     "NumaHintProvider",
+    "ObjectRemedy",
     "Permit",
     "PluginExample",
     "PluginExplanations",

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.lazy_dataclass import dataclass
@@ -22,6 +23,15 @@ class SizeRemedies:
     #: requests of the pod, the largest first; a resource without an amount keeps its request
     requests: tuple[Mapping[str, int], ...] = ()
     node: str = ""  # what an empty node like it would need; empty: no size is enough
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRemedy:
+    """A change of objects of the cluster, and pods that end, after which a node may accept."""
+
+    text: str
+    objects: tuple[KubeObject, ...]  # new versions
+    pods: tuple[str, ...] = ()  # keys of the pods that end
 
 
 class PluginExplanations(Protocol):
@@ -43,6 +53,13 @@ class PluginExplanations(Protocol):
 
     def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
         """Return changes of the pod after which ``filter`` accepts the node, with the new pod."""
+        ...
+
+    def object_remedies(self, view: Snapshot, pod: PodClass) -> Sequence[ObjectRemedy]:
+        """Return changes of objects after which ``filter`` might accept the node, cheapest first.
+
+        Each is tried on the state.
+        """
         ...
 
     def size_remedies(self, view: Snapshot, pod: PodClass) -> "SizeRemedies":

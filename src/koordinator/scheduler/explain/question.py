@@ -10,6 +10,7 @@ from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import (
     AllocationResult,
+    ObjectRemedy,
     Profile,
     Reads,
     Refusal,
@@ -143,6 +144,21 @@ class Question:
         """Return whether a node takes the pod without those pods, by key."""
         on_row = self.state.pods.on_row[row]
         return not self._left(row, [on_row[key] for key in removed])
+
+    def object_remedies(self, plugin: str, row: int) -> Sequence[ObjectRemedy]:
+        """Return changes of objects with which a plugin may accept a node."""
+        answer = self._ask("object_remedies", plugin, row)
+        return answer if isinstance(answer, list) else ()
+
+    def takes_after(self, row: int, remedy: ObjectRemedy) -> bool:
+        """Return whether a node takes the pod after a change of objects and the end of pods."""
+        with Transaction(self.state) as transaction:
+            for key in remedy.pods:
+                if key in self.state.pods.by_key:
+                    transaction.displace(self.state.pods.by_key[key])
+            for item in remedy.objects:
+                transaction.put_object(item)
+            return not self._left(row, ())
 
     def detail(self, plugin: str, row: int) -> str:
         """Return a plugin's details about a node; empty without any."""

@@ -157,6 +157,7 @@ def _for_nodes(question: Question) -> Iterator[Remedy]:
     selected, others = _ways_by_selection(question)
     changes = [
         *_changed_nodes(question, selected),
+        *_changed_objects(question),
         *changed_pods(question, selected),
         *pods_using_holds(question),
         *_fewer_pods(question),
@@ -288,6 +289,22 @@ def _changed_nodes(question: Question, ways: Sequence[Way]) -> Iterator[Remedy]:
             yield _remedy(
                 question, "change-node", pattern.replace("\0", first) + more, (first, *others)
             )
+
+
+def _changed_objects(question: Question) -> Iterator[Remedy]:
+    """Yield, for each of the nearest nodes, the first change of objects that suffices there."""
+    for plugin in sorted({cause.plugin for cause in question.obstacles.decisive}):
+        for row in question.nearest(question.obstacles.rows, TRIED):
+            changes = question.object_remedies(plugin, row)
+            change = next((one for one in changes if question.takes_after(row, one)), None)
+            if change is not None:
+                yield Remedy(
+                    kind="change-object",
+                    text=change.text,
+                    sufficient=not question.obstacles.refusals,
+                    nodes=(question.state.nodes.names[row],),
+                    pods=change.pods,
+                )
 
 
 def _all_of(steps: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """Explanations of device problems, and of objects that claims are missing."""
 
 import difflib
+import re
 from collections.abc import Iterator, Sequence
 
 from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim
@@ -42,17 +43,38 @@ def device_problems(ledger: DeviceLedger, row: int, claims: PodDeviceClaims) -> 
     )
 
 
+def is_free(
+    ledger: DeviceLedger, pool: Pool, option: RequestOption, device: InventoryDevice
+) -> bool:
+    """Return whether a device serves a request now."""
+    return not _problem(ledger, pool, option, device)
+
+
+def is_selected(option: RequestOption, device: InventoryDevice) -> bool:
+    """Return whether class and request select a device; a selector that fails does not."""
+    try:
+        return option.selects(device)
+    except AllocationError:
+        return False
+
+
+def _problem(
+    ledger: DeviceLedger, pool: Pool, option: RequestOption, device: InventoryDevice
+) -> str:
+    return (
+        _pool_problem(pool)
+        or _device_problem(ledger, option, device)
+        or _gate_problem(ledger, device)
+        or _amount_problem(ledger, pool, option, device)
+    )
+
+
 def _of_option(ledger: DeviceLedger, pools: Sequence[Pool], option: RequestOption) -> str:
     wanted = "all devices" if option.takes_all else f"{option.count} wanted"
     good, bad = 0, dict[str, list[str]]()
     for pool in pools:
         for device in pool.devices:
-            problem = (
-                _pool_problem(pool)
-                or _device_problem(ledger, option, device)
-                or _gate_problem(ledger, device)
-                or _amount_problem(ledger, pool, option, device)
-            )
+            problem = _problem(ledger, pool, option, device)
             if problem:
                 bad.setdefault(problem, []).append("/".join(device.id[1:]))
             else:
@@ -142,6 +164,24 @@ def _withdrawn_problem(ledger: DeviceLedger, device: InventoryDevice) -> str:
         f"counters of its pool may be taken by withdrawn devices {names} of claim "
         f"{', '.join(claims[:SHOWN])}"
     )
+
+
+_UNKNOWN_KEY = re.compile(r"device (\S+)/(\S+)/(\S+): .*no such key: (\w+)")
+
+
+def unknown_attribute(ledger: DeviceLedger, fault: str) -> str:
+    """Return the attributes and capacities of the device whose selector reads another one."""
+    found = _UNKNOWN_KEY.search(fault)
+    device = ledger.device((found[1], found[2], found[3])) if found else None
+    if found is None or device is None:
+        return ""
+    known = sorted(
+        {name.rpartition("/")[2] for name in (*device.spec.attributes, *device.spec.capacity)}
+    )
+    similar = difflib.get_close_matches(found[4], known, n=1)
+    if similar:
+        return f"did you mean {similar[0]}?"
+    return f"the device has {', '.join(known)}" if known else "the device has no attributes"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -48,12 +48,14 @@ from koordinator.scheduler.contract import (
     Action,
     AllocationResult,
     EventHint,
+    ObjectRemedy,
     Permit,
     PluginHints,
     PluginSpec,
     Reads,
     Refusal,
     Rejections,
+    SizeRemedies,
     spread_of,
 )
 from koordinator.scheduler.plugins.dynamic_resources.changes import (
@@ -84,7 +86,9 @@ from koordinator.scheduler.plugins.dynamic_resources.claims import (
 from koordinator.scheduler.plugins.dynamic_resources.messages import (
     device_problems,
     objects_to_create,
+    unknown_attribute,
 )
+from koordinator.scheduler.plugins.dynamic_resources.remedies import claim_remedies, devices_to_add
 from koordinator.scheduler.plugins.dynamic_resources.room import (
     Judged,
     judge_room,
@@ -193,6 +197,13 @@ class DynamicResources:
         row = int(rows[0])
         why = self.why_fault(cluster, row, pod, claims)
         return Refusal(f"node {cluster.node_names[row]}: {why}")
+
+    def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
+        """Return which attribute a selector may mean that reads a missing one."""
+        claims = read_claims(snapshot, pod, self.groups)
+        broken = None if isinstance(claims, Refusal) else self._broken(snapshot, pod, claims)
+        ledger = verdict_table(snapshot, self.gates).devices
+        return unknown_attribute(ledger, broken.reason) if broken is not None else ""
 
     def remedy(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, bool]:
         """Return the claims, templates and classes to create."""
@@ -455,9 +466,8 @@ class DynamicResources:
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Return per device of the node which selector it fails or which claim has it."""
-        known = read_claims(view, pod, self.groups)
-        claims = known if isinstance(known, Refusal) else self._at(view, pod, known)
-        if isinstance(claims, Refusal):
+        claims = self._claims_at(view, pod)
+        if claims is None:
             return ""
         if self.extended and claims.stale is not None:
             return f"claim {claims.stale.key} of an earlier attempt must be deleted first"
@@ -478,6 +488,29 @@ class DynamicResources:
         elif not parts:
             parts.append(room_detail(view, node_request(view, pod, claims, self.gates)[1]))
         return "; ".join(filter(None, parts))
+
+    def object_remedies(self, view: Snapshot, pod: PodClass) -> Sequence[ObjectRemedy]:
+        """Return the claims to release, the taints to remove and the smaller requests."""
+        claims = self._claims_at(view, pod)
+        if claims is None:
+            return ()
+        ledger = verdict_table(view, self.gates).devices
+        row, node = int(view.names[0][0]), view.node_names[0]
+        return [*claim_remedies(ledger, view.objects, row, node, claims)]
+
+    def size_remedies(self, view: Snapshot, pod: PodClass) -> SizeRemedies:
+        """Return the devices that a node must offer."""
+        claims = self._claims_at(view, pod)
+        if claims is None:
+            return SizeRemedies()
+        ledger = verdict_table(view, self.gates).devices
+        return SizeRemedies(node=devices_to_add(ledger, int(view.names[0][0]), claims))
+
+    def _claims_at(self, view: Snapshot, pod: PodClass) -> PodDeviceClaims | None:
+        """Return the claims of the pod on the only row; None if it has no schedulable ones."""
+        known = read_claims(view, pod, self.groups)
+        claims = known if isinstance(known, Refusal) else self._at(view, pod, known)
+        return None if isinstance(claims, Refusal) else claims
 
 
 @dataclass(frozen=True, slots=True)
