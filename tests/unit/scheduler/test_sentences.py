@@ -36,8 +36,12 @@ OTHERS = (
     "scheduler/features/gangs/topology.py",
     "scheduler/features/quotas/queues.py",
 )
+#: Files of plugins with explanations, which are in words already.
+FOR_PEOPLE_ONLY = ("messages.py", "remedies.py")
 #: Functions and tables that are in words already.
 FOR_PEOPLE = {
+    "_term_in_words",
+    "missing_volume_remedy",
     "CALLED",
     "_GATE_REASON",  # a pattern of reasons that are below
     "EXAMPLE",  # manifests of the world in which a plugin speaks
@@ -196,7 +200,7 @@ def reasons() -> Iterator[tuple[str, str]]:
 def texts() -> Iterator[tuple[str, str]]:
     """Yield texts with a space in the code of plugins, with their source lines."""
     folder = ROOT / "scheduler/plugins"
-    of_plugins = (path for path in folder.rglob("*.py") if path.name != "messages.py")
+    of_plugins = (path for path in folder.rglob("*.py") if path.name not in FOR_PEOPLE_ONLY)
     files = [*sorted(of_plugins), *(ROOT / name for name in OTHERS)]
     for path in files:
         tree = ast.parse(path.read_text("utf-8"))

@@ -171,14 +171,14 @@ _UNKNOWN_KEY = re.compile(r"device (\S+)/(\S+)/(\S+): .*no such key: (\w+)")
 
 def unknown_attribute(ledger: DeviceLedger, fault: str) -> str:
     """Return the attributes and capacities of the device whose selector reads another one."""
-    found = _UNKNOWN_KEY.search(fault)
-    device = ledger.device((found[1], found[2], found[3])) if found else None
-    if found is None or device is None:
+    unknown = _UNKNOWN_KEY.search(fault)
+    device = ledger.device((unknown[1], unknown[2], unknown[3])) if unknown else None
+    if unknown is None or device is None:
         return ""
     known = sorted(
         {name.rpartition("/")[2] for name in (*device.spec.attributes, *device.spec.capacity)}
     )
-    similar = difflib.get_close_matches(found[4], known, n=1)
+    similar = difflib.get_close_matches(unknown[4], known, n=1)
     if similar:
         return f"did you mean {similar[0]}?"
     return f"the device has {', '.join(known)}" if known else "the device has no attributes"

@@ -79,8 +79,11 @@ def _released(
         if is_selected(option, device)
         for holder in ledger.holders(device.id)
     )
-    held = [claim for key in keys if (claim := objects.get(ResourceClaim, key)) is not None]
-    for some in [*([one] for one in held), *(held[:count] for count in range(2, len(held) + 1))]:
+    owners = [claim for key in keys if (claim := objects.get(ResourceClaim, key)) is not None]
+    for some in [
+        *([one] for one in owners),
+        *(owners[:count] for count in range(2, len(owners) + 1)),
+    ]:
         users = sorted(
             {
                 f"{claim.metadata.namespace}/{user.name}"
@@ -164,7 +167,7 @@ def _reduced(
             continue
         devices = replace(old.spec.devices, requests=requests)
         yield ObjectRemedy(
-            f"create claim {claim.key} anew with a count of {free} in request {option.name}: "
+            f"recreate claim {claim.key} with a count of {free} in request {option.name}: "
             f"{node} has that free",
             (replace(old, spec=replace(old.spec, devices=devices)),),
         )

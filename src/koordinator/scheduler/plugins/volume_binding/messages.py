@@ -30,7 +30,7 @@ from koordinator.scheduler.snapshot.selection import matches_selector
 
 
 def claim_details(view: Snapshot, pod: PodClass, outcome: VolumeOutcome, reasons: list[str]) -> str:
-    """Return the claims of the pod because of which the only row is rejected."""
+    """Return the claims of the pod that make the plugin reject the only row."""
     parts: list[str] = []
     for claim in _claims(view.objects, pod):
         name = claim.metadata.name
@@ -123,7 +123,7 @@ def claim_to_make(objects: ObjectTable, pod: PodClass) -> str:
 def _claim_remedy(objects: ObjectTable, claim: PersistentVolumeClaim) -> str:
     """Return the change after which a claim is usable by the pod; empty if it is."""
     if claim.metadata.deletion_timestamp:
-        return f"wait until the claim {claim.key} is deleted, and create it anew"
+        return f"wait until the claim {claim.key} is deleted, and create it again"
     if is_bound(claim) and claim.status.phase != "Lost":
         return ""
     if not claim.spec.volume_name:
@@ -137,7 +137,7 @@ def _claim_remedy(objects: ObjectTable, claim: PersistentVolumeClaim) -> str:
     problems = " and ".join(_problems(named, claim))
     if problems:
         return (
-            f"create the claim {claim.key} anew with another volume: its volume "
+            f"recreate the claim {claim.key} with another volume: its volume "
             f"{named.metadata.name} {problems}"
         )
     return f"bind the claim {claim.key} to its volume {named.metadata.name}"
