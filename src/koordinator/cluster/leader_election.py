@@ -1,12 +1,13 @@
 """Leader election: of several processes that could act, at most one may at any moment.
 
-They agree on one Lease.  Who finds it free, or run out, writes itself into it, on condition that it
-is unchanged since it was read, so that of two only one succeeds.  The leader renews it.
+They agree on one Lease.  A candidate that finds it free or expired writes its identity into it, on
+condition that it is unchanged since it was read, so that of two only one succeeds.  The leader
+renews it.
 
-Why never two may act: the leader acts only until ``renew_deadline_s`` after it *began* its last
+Two never act at once: the leader acts only until ``renew_deadline_s`` after it *began* its last
 successful renewal.  Another one takes the lease only when, by its own clock, a whole lease duration
 has passed since it *had read* that renewal, and nothing has changed.  So clocks need not agree on
-the time, and the times in the lease are for people only.  What is assumed:
+the time, and the times in the lease are for people only.  Assumptions:
 
 - The fastest clock runs less than lease duration / renew deadline times as fast as the slowest
   (15 s / 10 s = 1.5), and clocks run on while their process or machine is stopped.
@@ -21,10 +22,10 @@ the time, and the times in the lease are for people only.  What is assumed:
 - No two processes have one identity, and the lease is neither deleted nor edited by hand.
 
 Source: client-go tools/leaderelection/leaderelection.go, healthzadaptor.go and
-resourcelock/leaselock.go.  Different here: who leads asks the clock, and needs no loop to notice
-that its time is over; who waits watches the lease, also looks four times as often, and again just
-when the lease runs out; a deleted lease still counts for those who have seen it; a duration that is
-no whole number of seconds is rounded up.
+resourcelock/leaselock.go.  Unlike there, the leader compares the clock before each write and needs
+no loop to notice that its time is over.  A candidate watches the lease, reads it four times as
+often, and again when it expires.  A deleted lease still counts for candidates that have seen it.
+A duration that is no whole number of seconds is rounded up.
 """
 
 import math

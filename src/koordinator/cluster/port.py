@@ -143,10 +143,10 @@ class Watch(Protocol):
     they happened, and so do changes of different objects of one kind; between kinds there is no
     promised order.
 
-    A stream that broke is resumed.  If changes were lost by then, the difference between what was
-    delivered and what exists now is delivered in their place, as ADDED, MODIFIED and DELETED
-    events; several changes of one object may become one.  With a field selector, an object that
-    begins or ceases to match is ADDED or DELETED.  An object that can't be decoded is left out.
+    A broken stream is resumed.  If changes were lost, the difference between the delivered and the
+    existing objects is delivered instead, as ADDED, MODIFIED and DELETED events; several changes of
+    one object may become one.  With a field selector, an object that begins or ceases to match is
+    ADDED or DELETED.  An object that can't be decoded is left out.
     """
 
     def poll(self) -> Sequence[WatchEvent]:
@@ -297,11 +297,11 @@ class Cluster(Reader, Protocol):
         field_selectors: Mapping[type[KubeObject], str] = NO_SELECTORS,
         transforms: Mapping[type[KubeObject], Transform] = NO_TRANSFORMS,
     ) -> Watch:
-        """Follow some kinds; of those with a field selector (as in ``list``), what matches it.
+        """Watch some kinds; of a kind with a field selector (as in ``list``), the matching objects.
 
-        A watch keeps what it has delivered.  The transform of a kind makes of each object what is
-        delivered and kept in its place, such as without what is never read: of the same kind, name,
-        uid and version.  It may not raise.
+        A watch keeps the objects that it has delivered.  The transform of a kind replaces each
+        object before delivery, for example to omit fields that are never read; kind, name, uid and
+        version must stay the same, and it must not raise.
 
         Raises InvalidError as ``list``, here or in the first ``poll``.
         """

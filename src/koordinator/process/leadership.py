@@ -1,10 +1,10 @@
 """Leader election and heartbeat of a component's loop.
 
-The thread has its elector to itself, and the elector a cluster instance of its own, whose requests
-must time out after half the renew deadline: one that hangs then leaves time for another.
+The elector runs in its own thread with its own cluster instance, whose requests must time out after
+half the renew deadline, so that one that hangs leaves time for another.
 
-A server thread answers even while the loop waits for a file or a lock that never comes.  So the
-loop records the time of each round, and livez checks the age of the last one.
+A server thread answers even while the loop is blocked.  So the loop records the time of each round,
+and livez checks the age of the last one.
 
 Source: kubernetes cmd/kube-scheduler/app/server.go ``Run``, app/options/options.go.
 """
