@@ -19,6 +19,7 @@ Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 
 from koordinator.scheduler.snapshot.axis import ResourceAxis
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
+from koordinator.scheduler.snapshot.devices import DeviceTable
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable, standing_hold
 from koordinator.scheduler.snapshot.ledgers import Changed, Ledger
 from koordinator.scheduler.snapshot.nodes import Network
@@ -33,6 +34,7 @@ __all__ = [
     "NO_ALLOCATION",
     "Changed",
     "ClusterState",
+    "DeviceTable",
     "Hold",
     "HoldTable",
     "Ledger",

@@ -26,7 +26,7 @@ from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.masks import mask_of, masks_of
 from koordinator.scheduler.rules.numa.rows_align import OtherHints
-from koordinator.scheduler.snapshot import Snapshot
+from koordinator.scheduler.snapshot import DeviceTable
 
 KEEP = 1 << 14  # cached results of a kind
 NO_LIMIT = 1 << MOST_BITS
@@ -51,17 +51,19 @@ class PartRows:
 
     def judge(  # noqa: PLR0917 (as the kernel)
         self,
-        view: Snapshot,
+        devices: DeviceTable,
         rows: IntArray,
         zones: IntArray,
         scorer: Scorer,
         shift: int,
         out: IntArray,
+        *,
+        compiled: bool,
     ) -> None:
         """Run the kernel on ``out``, ``(3, k)``; ``out[1]`` is 0 before and after."""
         kind = self.part.kind
-        columns = view.devices.columns[kind]
-        kernel = judge_devices.compiled if view.uses_kernels else judge_devices.reference
+        columns = devices.columns[kind]
+        kernel = judge_devices.compiled if compiled else judge_devices.reference
         kernel(
             columns.total,
             columns.left,
@@ -84,9 +86,9 @@ class PartRows:
             out[0, place] &= ~((self.every & ~has) << shift)
         out[1] = 0
 
-    def wide_masks(self, view: Snapshot, rows: IntArray) -> tuple[list[int], list[int]]:
+    def wide_masks(self, devices: DeviceTable, rows: IntArray) -> tuple[list[int], list[int]]:
         """Return per row the masks of fitting devices and of devices in use, of any width."""
-        columns = view.devices.columns[self.part.kind]
+        columns = devices.columns[self.part.kind]
         # A device with enough left exists and is healthy: every device has a nonzero request.
         has_enough = columns.left[rows, : self.width] >= self.requested
         fit = masks_of(np.logical_and.reduce(has_enough, axis=2))
@@ -137,21 +139,24 @@ class RequestOnModel:
     def _parts(self) -> tuple[PartRows, ...]:
         return tuple(map(_part_rows, self.plan.early))
 
-    def judged(self, view: Snapshot, rows: IntArray, scorer: Scorer) -> tuple[list[int], IntArray]:
+    def judged(
+        self, devices: DeviceTable, rows: IntArray, scorer: Scorer, *, compiled: bool
+    ) -> tuple[list[int], IntArray]:
         """Return the state of each row and the summed scores of all its devices."""
         shift, fits = 0, 2 * sum([part.width for part in self._parts]) <= MOST_BITS
         out, anywhere = np.zeros((3, len(rows)), np.int64), np.zeros(len(rows), np.int64)
         for part in self._parts:
-            part.judge(view, rows, anywhere, scorer, shift if fits else -1, out)
+            at = shift if fits else -1
+            part.judge(devices, rows, anywhere, scorer, at, out, compiled=compiled)
             shift += 2 * part.width
-        return out[0].tolist() if fits else self._wide_states(view, rows), out[2]
+        return out[0].tolist() if fits else self._wide_states(devices, rows), out[2]
 
-    def _wide_states(self, view: Snapshot, rows: IntArray) -> list[int]:
+    def _wide_states(self, devices: DeviceTable, rows: IntArray) -> list[int]:
         """Return the states for any number of devices."""
         shift = 0
         states = [0] * len(rows)
         for part in self._parts:
-            by, masks = part.width, zip(*part.wide_masks(view, rows), strict=True)
+            by, masks = part.width, zip(*part.wide_masks(devices, rows), strict=True)
             states = [
                 state | (fit | used << by) << shift
                 for state, (fit, used) in zip(states, masks, strict=True)
@@ -197,11 +202,19 @@ class RequestOnModel:
             known.prefers.take(at, 0), known.named.take(at, 0), known.scores.take(at, 0)
         )
 
-    def scores(self, view: Snapshot, rows: IntArray, zones: IntArray, scorer: Scorer) -> IntArray:
+    def scores(
+        self,
+        devices: DeviceTable,
+        rows: IntArray,
+        zones: IntArray,
+        scorer: Scorer,
+        *,
+        compiled: bool,
+    ) -> IntArray:
         """Return ``(k,)``: the scores of the devices on some NUMA nodes."""
         out = np.zeros((3, len(rows)), np.int64)
         for part in self._parts:
-            part.judge(view, rows, zones, scorer, -1, out)
+            part.judge(devices, rows, zones, scorer, -1, out, compiled=compiled)
         scores: IntArray = out[2]
         return scores
 

@@ -3,10 +3,9 @@
 A node without a Device object is left to its kubelet: it passes and nothing is allocated.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
-from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -30,19 +29,15 @@ from koordinator.api.labels import (
 from koordinator.api.pod import Pod
 from koordinator.domain.devices.allocation import (
     NOT_TOGETHER,
-    Allocation,
     DeviceShortage,
     annotation_entry,
     to_annotation,
 )
-from koordinator.domain.devices.choice import Ranking
-from koordinator.domain.devices.free_devices import FreeDevices
-from koordinator.domain.devices.plan import DevicePlan
-from koordinator.domain.devices.pod_request import DevicePart, sharing_shortage
+from koordinator.domain.devices.pod_request import sharing_shortage
 from koordinator.domain.devices.requests import DEVICE_NAMES
 from koordinator.domain.devices.scorer import Scorer, scorer_of
 from koordinator.foundation.arrays import BoolArray, IntArray
-from koordinator.foundation.masks import mask_of, zones_of
+from koordinator.foundation.masks import mask_of
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     NOTHING,
@@ -61,6 +56,12 @@ from koordinator.scheduler.contract import (
 )
 from koordinator.scheduler.contract.events import on_claimed_gpus
 from koordinator.scheduler.diagnosis import reasons_of
+from koordinator.scheduler.plugins.device_share.choices import (
+    DeviceRow,
+    First,
+    allocation_of,
+    known_allocation,
+)
 from koordinator.scheduler.plugins.device_share.messages import (
     fewer_devices,
     shortage_in_words,
@@ -70,7 +71,6 @@ from koordinator.scheduler.plugins.device_share.messages import (
     together_in_words,
     whole_devices,
 )
-from koordinator.scheduler.plugins.device_share.on_model import KEEP
 from koordinator.scheduler.plugins.device_share.requests import (
     RequestEntry,
     Templates,
@@ -93,10 +93,6 @@ from koordinator.scheduler.snapshot.axis import PODS
 
 _LABELS = (GPU_ISOLATION_PROVIDER, POD_QOS_CLASS, POD_PRIORITY_CLASS)
 _KEY: Memo[Hashable] = Memo()
-_HEADROOMS: Memo[dict[DeviceType, FreeDevices]] = Memo()
-
-First = Mapping[DeviceType, frozenset[int]]  # minors to allocate before others
-NOT_KEPT: Final[First] = MappingProxyType({})
 
 
 class DeviceShare:
@@ -286,11 +282,12 @@ class DeviceShare:
         report = node.devices.reports.get(row)
         if not isinstance(entry, RequestEntry) or not self.aligns or report is None:
             return {}
-        on_model = entry.on(node, int(node.devices.model[row]))
+        place = DeviceRow.of(node)
+        on_model = place.on_model(entry)
         if on_model.plan.never is not None:
             return Refusal(on_model.plan.never.reason)
         plan = on_model.plan
-        device_hints = on_model.numa_hints(plan.state(_headrooms(node, row, plan)))
+        device_hints = on_model.numa_hints(plan.state(place.headrooms(plan)))
         if isinstance(device_hints, DeviceShortage):
             return Refusal(device_hints.reason)
         hints = [
@@ -316,12 +313,12 @@ class DeviceShare:
         zones = 0
         if self.aligner is not None and self.aligns and self.aligner.aligns(node, pod):
             zones = self.aligner.numa_nodes_at(node, pod)
-        first = _first(node)
+        place, first = DeviceRow.of(node), _first(node)
         if preference is None or DeviceType.GPU in first:
-            allocation = self._allocation(node, row, entry, zones, first)
+            allocation = known_allocation(place, entry, self.scorer, zones, first)
         else:
-            allocation = self._allocate(
-                node, row, entry, zones, preference, ranked=set(), first=first
+            allocation = allocation_of(
+                place, entry, self.scorer, zones, first, ranked=set(), preference=preference
             )
         if isinstance(allocation, DeviceShortage):
             return Refusal(allocation.reason, resolvable=allocation.resolvable)
@@ -339,58 +336,6 @@ class DeviceShare:
             result = result.joined(AllocationResult(annotations=amounts))
         return result
 
-    def _allocation(
-        self, node: Snapshot, row: int, entry: RequestEntry, zones: int, first: First
-    ) -> Allocation | DeviceShortage:
-        """Return the result of ``_allocate``, cached for nodes in the same state."""
-        devices, on_model = node.devices, entry.on(node, int(node.devices.model[row]))
-        key = zones, devices.standing(row, on_model.requested), frozenset(first.items())
-        ranked = entry.ranked.get(key)
-        if ranked is not None:
-            known = entry.got.get((key, devices.amounts(row, ranked)))
-            if known is not None:
-                return known
-        now = set(ranked or ())
-        result = self._allocate(node, row, entry, zones, None, ranked=now, first=first)
-        if len(entry.got) >= KEEP:
-            entry.ranked.clear()
-            entry.got.clear()
-        ranked = entry.ranked[key] = tuple(sorted(now))
-        entry.got[key, devices.amounts(row, ranked)] = result
-        return result
-
-    def _allocate(
-        self,
-        node: Snapshot,
-        row: int,
-        entry: RequestEntry,
-        zones: int,
-        preference: IntArray | None,
-        *,
-        ranked: set[DeviceType],
-        first: First = NOT_KEPT,
-    ) -> Allocation | DeviceShortage:
-        """Return the devices that the request gets on a row; record the types in ``ranked``."""
-        plan, totals = (
-            entry.on(node, int(node.devices.model[row])).plan,
-            node.devices.reports[row].totals,
-        )
-        headrooms, numa = _headrooms(node, row, plan), zones_of(zones) if zones else None
-        ranking, gpu = (
-            _noting(self.scorer.ranking(totals, headrooms), ranked),
-            entry.pod_request.gpu,
-        )
-        if preference is not None and gpu is not None:
-            ranking = _as_preferred(ranking, preference)
-            if gpu.is_share and gpu.count == 1:
-                only_best = _only_preferred(plan, headrooms, preference)
-                allocation = plan.allocate(
-                    only_best, totals, ranking=ranking, numa=numa, preferred=first
-                )
-                if not isinstance(allocation, DeviceShortage):
-                    return allocation
-        return plan.allocate(headrooms, totals, ranking=ranking, numa=numa, preferred=first)
-
 
 def _first(node: Snapshot) -> First:
     """Return the devices held for the pod, which it takes before others."""
@@ -407,56 +352,6 @@ def _key(pod: PodClass) -> Hashable:
     annotations = frozenset(pod.annotations.items()) if pod.annotations else None
     labels = tuple(pod.labels.get(name) for name in _LABELS)
     return pod.demand, annotations, labels, pod.spec.priority, pod.served
-
-
-def _headrooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, FreeDevices]:
-    """Return the free devices of the claimed types on the only row of a view."""
-    known = _HEADROOMS.as_of(node, node.usage_version, dict)
-    for want in plan.pod_request.wants:
-        if want.kind not in known:
-            known[want.kind] = node.devices.headroom(row, want.kind)
-    return {want.kind: known[want.kind] for want in plan.pod_request.wants}
-
-
-def _noting(ranking: Ranking, ranked: set[DeviceType]) -> Ranking:
-    """Return a ranking that records the types whose devices it ranks."""
-
-    def rank(part: DevicePart, minors: Sequence[int], *, in_scopes: bool) -> Sequence[int]:
-        ranked.add(part.kind)
-        return ranking(part, minors, in_scopes=in_scopes)
-
-    return rank
-
-
-def _as_preferred(ranking: Ranking, preference: IntArray) -> Ranking:
-    """Return a ranking in which GPUs follow the preference."""
-
-    def rank(part: DevicePart, minors: Sequence[int], *, in_scopes: bool) -> Sequence[int]:
-        if part.kind is DeviceType.GPU:
-            ranked: list[int] = preference[minors].tolist()
-            return ranked
-        return ranking(part, minors, in_scopes=in_scopes)
-
-    return rank
-
-
-def _only_preferred(
-    plan: DevicePlan, headrooms: dict[DeviceType, FreeDevices], preference: IntArray
-) -> dict[DeviceType, FreeDevices]:
-    """Return the free devices, limited to the preferred GPU among the fitting ones."""
-    headroom = headrooms.get(DeviceType.GPU)
-    part = next((part for part in plan.early if part.kind is DeviceType.GPU), None)
-    if headroom is None or part is None:
-        return headrooms
-    fitting = headroom.fitting(part) & part.selected
-    minors = [minor for minor in range(len(preference)) if fitting >> minor & 1]
-    if not minors:
-        return headrooms
-    best = max(minors, key=lambda minor: (preference[minor], -minor))
-    only = FreeDevices(
-        headroom.free, 1 << best, headroom.in_use, headroom.used & 1 << best, headroom.functions
-    )
-    return {**headrooms, DeviceType.GPU: only}
 
 
 def build(args: DeviceShareArgs, _axis: ResourceAxis) -> DeviceShare:

@@ -21,7 +21,7 @@ from koordinator.foundation.memo import Memo
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import AllocationResult, Refusal
 from koordinator.scheduler.plugins.device_share.on_model import RequestOnModel
-from koordinator.scheduler.snapshot import PodClass, Snapshot
+from koordinator.scheduler.snapshot import DeviceTable, PodClass, Snapshot
 
 KEEP_REQUESTS = 1 << 12
 
@@ -39,11 +39,11 @@ class RequestEntry:
     shortages: list[DeviceShortage | None] = field(default_factory=lambda: [None])
     _models: dict[int, RequestOnModel] = field(default_factory=dict)  # by number
 
-    def on(self, snapshot: Snapshot, model: int) -> RequestOnModel:
+    def on(self, devices: DeviceTable, model: int) -> RequestOnModel:
         """Return the cached evaluation of the request on nodes of a model."""
         known = self._models.get(model)
         if known is None:
-            known = RequestOnModel(snapshot.devices.models[model], self.pod_request, self._number)
+            known = RequestOnModel(devices.models[model], self.pod_request, self._number)
             self._models[model] = known
         return known
 

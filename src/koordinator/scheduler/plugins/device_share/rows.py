@@ -77,14 +77,16 @@ def judged_of(
     known = _JUDGED.as_of(view, view.usage_version, dict)
     key = (entry, group.model)
     if key not in known:
-        known[key] = entry.on(view, group.model).judged(view, group.rows, scorer)
+        known[key] = entry.on(view.devices, group.model).judged(
+            view.devices, group.rows, scorer, compiled=view.uses_kernels
+        )
     return known[key]
 
 
 def add_shortages(verdicts: Verdicts, view: Snapshot, entry: RequestEntry, scorer: Scorer) -> None:
     """Reject the rows with too few devices."""
     for group in by_model(view):
-        on_model = entry.on(view, group.model)
+        on_model = entry.on(view.devices, group.model)
         if on_model.never:
             shortages = [on_model.never] * len(group.rows)
         else:
@@ -108,7 +110,7 @@ def add_unplaced(
     particular NUMA node still serve.  ``zones`` returns masks as for ``scores_of``.
     """
     for group in by_model(view):
-        on_model = entry.on(view, group.model)
+        on_model = entry.on(view.devices, group.model)
         if on_model.never or on_model.plan.model.numa_sets:
             continue
         shortages = on_model.shortages_anywhere(judged_of(view, entry, scorer, group)[0])
@@ -136,12 +138,14 @@ def scores_of(
     """
     scores = np.zeros(len(view), np.int64)
     for group in by_model(view):
-        on_model = entry.on(view, group.model)
+        on_model = entry.on(view.devices, group.model)
         if not on_model.never:
             if zones is None:
                 of_group = judged_of(view, entry, scorer, group)[1]
             else:
-                of_group = on_model.scores(view, group.rows, zones[group.where], scorer)
+                of_group = on_model.scores(
+                    view.devices, group.rows, zones[group.where], scorer, compiled=view.uses_kernels
+                )
             if isinstance(group.where, slice):
                 return of_group
             scores[group.where] = of_group
@@ -164,7 +168,7 @@ def rate_rows(
     """
     scores: IntArray = np.zeros(len(view), np.int64)
     for group in by_model(view):
-        on_model, where = entry.on(view, group.model), group.where
+        on_model, where = entry.on(view.devices, group.model), group.where
         if on_model.never:
             fits[where] = False
             continue
@@ -176,7 +180,9 @@ def rate_rows(
             if aligns and not on_model.plan.model.numa_sets:
                 anywhere = np.array(on_model.shortages_anywhere(states), np.int64)
                 fits[where] &= (anywhere == 0) | (zones[where] == 0)
-            of_group = on_model.scores(view, group.rows, zones[where], scorer)
+            of_group = on_model.scores(
+                view.devices, group.rows, zones[where], scorer, compiled=view.uses_kernels
+            )
         if isinstance(where, slice):
             return of_group
         scores[where] = of_group
@@ -189,14 +195,14 @@ def hints_of(
     """Return the hints of the request for sets of NUMA nodes, by row."""
     groups = by_model(view)
     if len(groups) == 1 and isinstance(groups[0].where, slice):
-        on_model = entry.on(view, groups[0].model)
+        on_model = entry.on(view.devices, groups[0].model)
         if not on_model.never:
             return on_model.hint_rows(judged_of(view, entry, scorer, groups[0])[0], sets)
     shape = (len(view), len(sets))
     prefers, named = np.ones(shape, bool), np.zeros(shape, bool)
     scores = np.zeros(shape, np.int64)
     for group in groups:
-        on_model = entry.on(view, group.model)
+        on_model = entry.on(view.devices, group.model)
         if on_model.never:
             prefers[group.where], named[group.where] = False, True
             continue
