@@ -32,7 +32,9 @@ from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import (
+    REFUSED,
     ActivePlugin,
+    NodeStates,
     PluginExample,
     PluginSpec,
     Reads,
@@ -475,7 +477,7 @@ def check_usage_follows_sums(case: PluginCase) -> None:
 
 
 def check_arithmetic_matches_plugin(case: PluginCase) -> None:
-    """Check that ``compares``, ``formula``, ``judge`` and ``rate`` equal filter and score."""
+    """Check that hints for bulk evaluation equal the methods that they replace."""
     state, plugin, classes = case.shared
     active, snapshot = ActivePlugin.of("", plugin), Snapshot(state)
     for pod in classes:
@@ -504,6 +506,28 @@ def check_arithmetic_matches_plugin(case: PluginCase) -> None:
             raw = active.hints.rate(snapshot, pod, fits)
             assert np.array_equal(fits, accepted)
             assert np.array_equal(raw[fits], plugin.score(snapshot, pod)[fits])
+        if active.hints.states is not None and active.hints.filters(snapshot, pod):
+            _check_states(active.hints.states(snapshot), plugin, snapshot, pod)
+
+
+def _check_states(states: NodeStates, plugin: Any, snapshot: Snapshot, pod: PodClass) -> None:
+    """Check ratings against filter and score, and what pods get against reserve."""
+    numbers, column = states.refresh(snapshot), states.column(snapshot, pod)
+    if column is None:
+        return
+    states.rate(column)
+    ratings = states.ratings[numbers, column]
+    accepted = plugin.filter(snapshot, pod).codes == 0
+    assert np.array_equal(ratings >= 0, accepted)
+    assert np.array_equal(ratings[accepted], plugin.score(snapshot, pod)[accepted])
+    for row in np.flatnonzero(accepted).tolist():
+        at, where = numbers[row : row + 1], np.array([row])
+        states.follow(int(at[0]), column)
+        expected = plugin.reserve(snapshot[where], pod, None)
+        if states.following[at[0], column] == REFUSED:
+            assert isinstance(expected, Refusal)
+        else:
+            assert states.results(where, at, np.array([column])) == [expected]
 
 
 def check_helpful_events_wake_pods(case: PluginCase) -> None:

@@ -1,7 +1,8 @@
 """Batches of pods of several classes: the same outcome as deciding the pods one by one."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
+from koordinator.scheduler.contract import REFUSED, UNKNOWN, UNRATED
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.cycle import batch as batch_decisions
 from koordinator.scheduler.cycle import run as run_decisions
-from koordinator.scheduler.cycle.batch_kernel import choose_rows
+from koordinator.scheduler.cycle.batch_kernel import DIRTY, choose_rows
 from koordinator.scheduler.cycle.score_table import UNFIT
 from koordinator.scheduler.loop import Bound
 from koordinator.scheduler.profile import build_profiles
@@ -93,9 +95,38 @@ def _with_columns(one: Judgements, amounts: IntArray, first: int) -> Judgements:
     )
 
 
+@dataclass(frozen=True)
+class Problem:
+    """Arguments of the kernel, with the ratings and following states that it may ask for."""
+
+    arguments: list[Any]
+    ratings: IntArray
+    following: IntArray
+
+    def decide(self, kernel: Callable[..., int]) -> list[Any]:
+        """Return for how many pods a kernel finds rows, and what it writes."""
+        used = [one.copy() if isinstance(one, np.ndarray) else one for one in self.arguments]
+        n, count, asks = used[-17], 0, used[-1]
+        ratings, following = used[_RATINGS], used[_RATINGS + 1]
+        while True:
+            used[-17:-15] = n + count, count
+            count = kernel(*used)
+            column, state = asks.tolist()
+            if column < 0:
+                used[1][count:] = used[_BEFORE][count:] = 0
+                return [count, *used[:_RATINGS], used[_RATINGS + 2]]
+            if state < 0:
+                ratings[:, column] = self.ratings[:, column]
+            else:
+                following[state, column] = self.following[state, column]
+
+
+_BEFORE, _RATINGS = -14, -10  # places of arguments
+
+
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
-    """Draw equal arguments of the kernel, twice."""
+def problems(draw: st.DrawFn) -> Problem:
+    """Draw arguments of the kernel."""
     n, classes, columns = draw(st.integers(1, 12)), draw(st.integers(1, 4)), 4
     pods = draw(st.integers(1, 20))
 
@@ -131,6 +162,12 @@ def problems(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
     )
     drawn = st.lists(st.integers(0, classes - 1), min_size=pods, max_size=pods)
     every = np.arange(n)  # in the log: no class has been evaluated on any row yet
+    stated = draw(st.lists(st.booleans(), min_size=classes, max_size=classes))
+    shown = np.where(stated, np.cumsum(stated) - 1, -1)
+    kinds, states = sum(stated), draw(st.integers(1, 4))
+    tables = (matrix(states, kinds, 3, -4), matrix(states, kinds, states - 1, REFUSED))
+    tables[1][tables[1] == UNKNOWN] = 0
+    raws, blocks, log = np.zeros((kinds, n), np.int64), -(-n // int(np.sqrt(n))), n + pods
     arguments: list[Any] = [
         np.array(draw(drawn), np.int64),
         np.zeros(pods, np.int64),
@@ -154,21 +191,34 @@ def problems(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
         np.array(draw(st.permutations(range(n))), np.int64),
         np.concatenate((every, np.zeros(pods, np.int64))),
         n,
+        0,
+        np.array(draw(st.lists(st.integers(0, states - 1), min_size=n, max_size=n)), np.int64),
+        np.zeros(pods, np.int64),
+        shown,  # the columns, too
+        shown,
+        np.arange(classes),
+        np.full((states, kinds), UNRATED, np.int64),
+        np.full((states, kinds), UNKNOWN, np.int64),
+        raws,
+        raws.copy(),
+        np.full((kinds, 2), -1, np.int64),
+        np.full((classes, blocks), DIRTY, np.int64),
+        np.full((classes, blocks), UNFIT, np.int64),
+        np.zeros((columns + 6, log)),
+        np.zeros((columns + 6, log)),
+        np.zeros(2, np.int64),
     ]
-    return arguments, [one.copy() if isinstance(one, np.ndarray) else one for one in arguments]
+    return Problem(arguments, *tables)
 
 
 @pytest.mark.slow
 @settings(quickly, max_examples=examples(100))
 @given(problem=problems())
-def test_compiled_kernel_equals_array_code(problem: tuple[list[Any], list[Any]]) -> None:
-    """Rows, scores, positions and amounts are equal."""
-    first, second = problem
-    count = choose_rows.reference(*first)
+def test_compiled_kernel_equals_array_code(problem: Problem) -> None:
+    """Rows, scores, positions, amounts and states are equal."""
+    expected = problem.decide(choose_rows.reference)
 
-    assert choose_rows.compiled(*second) == count
-    first[1][count:] = second[1][count:] = 0
-    for one, other in zip(first, second, strict=True):
+    for one, other in zip(expected, problem.decide(choose_rows.compiled), strict=True):
         assert np.array_equal(one, other)
 
 

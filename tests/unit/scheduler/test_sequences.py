@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.equipped_nodes import (
     CORE,
+    NUMA_SPEC,
     PLACES,
     POLICY,
     RATIO,
@@ -144,10 +145,16 @@ def test_pods_with_devices_and_cpus_are_decided_in_sequence(
     assert both[0].state.nodes.uses_kernels is compiled
 
 
+def aligned(name: str, gpus: int) -> Pod:
+    """Return a pod that no batch takes: its GPUs are aligned to NUMA nodes."""
+    annotations = {NUMA_SPEC: '{"numaTopologyPolicy": "BestEffort"}'}
+    return pod(name, requests={GPU: gpus}, annotations=annotations)
+
+
 def test_sequence_ends_before_a_long_streak_for_a_batch(sequences: list[int]) -> None:
     """A batch takes the plain pods that follow, which costs less."""
     pending = [pod(f"p{at:03}", cpu="10m", memory="1Mi") for at in range(100)]
-    pending.insert(1, pod("p000-gpu", requests={GPU: 1}))
+    pending.insert(1, aligned("p000-gpu", 1))
     one = embedded(*machine("m", cores=40, gpus=2), *pending, config=PLACES, report=False)
 
     assert len(step(one)) == 101
@@ -156,7 +163,7 @@ def test_sequence_ends_before_a_long_streak_for_a_batch(sequences: list[int]) ->
 
 def test_pod_that_fits_nowhere_ends_a_sequence(sequences: list[int]) -> None:
     """It is rejected with its reason, and the pods behind it get their devices."""
-    pending = [pod(f"p{at}", requests={GPU: 1 + 3 * (at == 1)}) for at in range(3)]
+    pending = [aligned(f"p{at}", 1 + 3 * (at == 1)) for at in range(3)]
     one = embedded(*machine("m", gpus=2), *pending, config=PLACES, report=False)
     outcomes = step(one)
 

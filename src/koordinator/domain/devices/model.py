@@ -314,6 +314,9 @@ class NodeModels:
     def __getitem__(self, number: int) -> NodeModel:
         return self._models[number]
 
+    def __contains__(self, number: int) -> bool:
+        return number in self._models
+
     def __len__(self) -> int:
         return len(self._models)
 

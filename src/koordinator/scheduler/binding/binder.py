@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 
 from msgspec import Struct
 
@@ -194,15 +195,21 @@ class Binder:
         return assumed
 
     def assume_run(
-        self, run: Sequence[QueuedPod], classes: Sequence[PodClass], rows: IntArray
+        self,
+        run: Sequence[QueuedPod],
+        classes: Sequence[PodClass],
+        rows: IntArray,
+        results: Sequence[AllocationResult] = (),
     ) -> list[Assumed]:
-        """Put a run of pods on the rows decided for them."""
+        """Put a run of pods on the rows decided for them; ``results``: what each gets, if any."""
         names = self._state.nodes.names
-        placed = self._state.place_all([(one.key, one.pod) for one in run], classes, rows)
+        allocations = [result.pod_allocation for result in results]
+        pods = [(one.key, one.pod) for one in run]
+        placed = self._state.place_all(pods, classes, rows, allocations)
         attempt = self._attempt
         assumed = [
-            Assumed(q, names[p.row], NOTHING, p, attempt=attempt)
-            for q, p in zip(run, placed, strict=True)
+            Assumed(q, names[p.row], result, p, attempt=attempt)
+            for q, p, result in zip(run, placed, results or repeat(NOTHING), strict=False)
         ]
         self.assumed += assumed
         return assumed

@@ -9,7 +9,7 @@ the methods that a plugin has.
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import field, fields
 from enum import Enum, auto
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
@@ -91,6 +91,9 @@ class PluginHints:
     #: ``judge`` as arithmetic on columns of its own, for these classes on the rows of the snapshot,
     #: so that batches may have such pods
     columns: Callable[[Snapshot, Sequence[PodClass]], PluginColumns] | None = None
+    #: filter, raw score and allocation as states of nodes, so that batches may have such pods;
+    #: requires ``rate``, and that ``normalize`` computes ``spread_of``
+    states: "Callable[[Snapshot], NodeStates] | None" = None
     #: whether ``run_limit`` and ``shortfall`` depend on the sum of the requests of pods alone
     limits_sums: bool = False
     #: whether placing such a pod changes only amounts and pod counts for the plugin; default: it
@@ -200,6 +203,49 @@ class QueueGate:
 
     plugin: str
     message: str
+
+
+UNKNOWN: Final = -1  # in ``NodeStates.following``: not worked out yet
+REFUSED: Final = -2  # in ``NodeStates.following``: such a pod has to be decided on its own
+UNRATED: Final = -(1 << 62)  # in ``NodeStates.ratings``: not worked out yet
+
+
+class NodeStates(Protocol):
+    """States of all nodes for a plugin, and what becomes of them with each kind of pod.
+
+    A state is all that the plugin reads of a node, as a number: the row of ``ratings`` and
+    ``following``.  Their columns are kinds of pods that the plugin does not distinguish.  They may
+    be replaced by larger arrays when something is worked out.
+    """
+
+    ratings: IntArray  # (n_states, n_columns): raw score r; -1 - r where the plugin rejects
+    following: IntArray  # (n_states, n_columns): the state with one more pod
+
+    def refresh(self, snapshot: Snapshot) -> IntArray:
+        """Return ``(n,)``: the state of each row as of now.  Columns may have changed."""
+        ...
+
+    def column(self, snapshot: Snapshot, pod: PodClass) -> int | None:
+        """Return the column of such pods; None if more than states decides about them."""
+        ...
+
+    def rate(self, column: int) -> None:
+        """Work out the ratings of a column that are not known."""
+        ...
+
+    def follow(self, state: int, column: int) -> None:
+        """Work out what follows a state with one more pod."""
+        ...
+
+    def results(
+        self, rows: IntArray, states: IntArray, columns: IntArray
+    ) -> Sequence[AllocationResult]:
+        """Return what pods ``(p,)`` get on rows in these states; column -1 gets nothing."""
+        ...
+
+    def settle(self, states: IntArray, position: int) -> None:
+        """Note the states of all rows, ``(n,)``, as of ``Snapshot.position``."""
+        ...
 
 
 # -- methods -------------------------------------------------------------------------------------

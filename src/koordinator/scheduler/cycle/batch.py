@@ -6,13 +6,17 @@ to the first pod that no node takes.
 """
 
 from collections.abc import Sequence
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
 
 from koordinator.foundation.arrays import IntArray
-from koordinator.scheduler.cycle.batch_kernel import choose_rows
+from koordinator.foundation.errors import BugError
+from koordinator.scheduler.contract import AllocationResult, NodeStates
+from koordinator.scheduler.cycle.batch_kernel import DIRTY, choose_rows
 from koordinator.scheduler.cycle.evaluation import Evaluation, Evaluator
+from koordinator.scheduler.cycle.score_table import UNFIT
 from koordinator.scheduler.rules.curves import EXACT_BELOW
 from koordinator.scheduler.rules.usage_kernels import FAR, FREE_OF_ALL, Judgements, PluginColumns
 from koordinator.scheduler.snapshot import PodClass
@@ -28,8 +32,9 @@ COMPILED_FROM = 2_000
 class Batch:
     """Rows chosen for pods, in order; the next pod fits nowhere or has to be decided alone."""
 
-    def __init__(self, rows: IntArray) -> None:
+    def __init__(self, rows: IntArray, results: Sequence[AllocationResult] = ()) -> None:
         self.rows = rows
+        self.results = results  # what each pod gets besides its requests; none if no pod does
 
     def settle(self) -> None:
         """Note that the pods, and nothing else, have been placed on these rows since."""
@@ -39,9 +44,14 @@ class _ScoredBatch(Batch):
     """A batch whose evaluations are current once its pods are placed."""
 
     def __init__(
-        self, evaluator: Evaluator, rows: IntArray, positions: dict[Evaluation, int]
+        self,
+        evaluator: Evaluator,
+        rows: IntArray,
+        positions: dict[Evaluation, int],
+        followed: "_FollowedStates",
     ) -> None:
-        super().__init__(rows)
+        super().__init__(rows, followed.results(rows))
+        self._followed = followed
         self._log = evaluator.state.usage_log
         self._placed_at = self._log.position + len(rows)
         self._positions = positions
@@ -52,6 +62,7 @@ class _ScoredBatch(Batch):
 
     def settle(self) -> None:
         if self._log.position == self._placed_at:
+            self._followed.settle(self._placed_at)
             for evaluation, position in self._positions.items():
                 evaluation.usage_position = position
 
@@ -107,7 +118,10 @@ def choose_batch(
     nodes.had_many_pods |= len(kinds) >= COMPILED_FROM
     pays = nodes.uses_kernels or choose_rows.is_compiled
     kernel = choose_rows.compiled if pays else choose_rows.reference
-    count = kernel(
+    followed = _FollowedStates(evaluator, evaluations, np.array(scored, np.int64)[kinds])
+    log = np.concatenate((before, np.zeros(len(kinds), np.int64)))
+    amounts = (len(columns) + 2, len(log))
+    arguments = (
         kinds,
         rows,
         demand,
@@ -124,11 +138,116 @@ def choose_batch(
         capacity,
         more.case,
         nodes.rank[:n].copy(),
-        np.concatenate((before, np.zeros(len(kinds), np.int64))),
-        len(before),
+        log,
     )
+    blocks = -(-n // max(int(sqrt(n)), 1))
+    kept = (  # see ``batch_kernel``; it fills them
+        np.full((len(evaluations), blocks), DIRTY, np.int64),
+        np.full((len(evaluations), blocks), UNFIT, np.int64),
+        np.empty(amounts),
+        np.empty(amounts),
+    )
+    count, asks = 0, np.zeros(2, np.int64)
+    while True:
+        count = kernel(*arguments, len(before) + count, count, *followed.arguments, *kept, asks)
+        if not followed.learn(*asks.tolist()):
+            break
+    followed.end()
     positions = zip(evaluations, (since + start).tolist(), strict=True)
-    return _ScoredBatch(evaluator, rows[:count], dict(positions))
+    return _ScoredBatch(evaluator, rows[:count], dict(positions), followed)
+
+
+class _StateArguments(NamedTuple):
+    """See ``batch_kernel``."""
+
+    state: IntArray
+    states_before: IntArray
+    columns_of: IntArray
+    shown: IntArray
+    weights_of: IntArray
+    ratings: IntArray
+    following: IntArray
+    raws: IntArray
+    totals: IntArray
+    peaks: IntArray
+
+
+class _FollowedStates:
+    """States of nodes in a batch, for the classes that a plugin with ``hints.states`` concerns."""
+
+    def __init__(
+        self, evaluator: Evaluator, evaluations: Sequence[Evaluation], which: IntArray
+    ) -> None:
+        """``which`` ``(p,)``: the evaluation of each pod, by index."""
+        snapshot, count = evaluator.snapshot, len(evaluations)
+        self._stated = [
+            (at, one, one.program.relative[one.program.stated].active, one.raw[one.program.stated])
+            for at, one in enumerate(evaluations)
+            if one.program.stated is not None
+        ]
+        self._states: NodeStates | None = None
+        column_of, shown, weights = (np.full(count, -1, np.int64) for _ in range(3))
+        if self._stated:
+            make = self._stated[0][2].hints.states
+            self._states = make(snapshot) if make is not None else None
+        state = np.zeros(0, np.int64)
+        if self._states is not None:
+            state = self._states.refresh(snapshot)
+            for place, (at, one, active, _) in enumerate(self._stated):
+                column = self._states.column(snapshot, one.pod)
+                if column is None:
+                    raise BugError(f"{active.name} has no states for pods of a batch")
+                column_of[at], shown[at], weights[at] = column, place, active.weight
+        raws = np.zeros((len(self._stated), len(snapshot)), np.int64)
+        for place, (*_, raw) in enumerate(self._stated):
+            raws[place] = raw
+        self._state, self._before = state, np.zeros(len(which), np.int64)
+        self._columns, self._raws = column_of[which], raws
+        self._totals, self._peaks = np.empty_like(raws), np.full((len(raws), 2), -1, np.int64)
+        self._by_evaluation = column_of, shown, weights
+
+    @property
+    def arguments(self) -> "_StateArguments":
+        """The arguments of the kernel about states."""
+        states, none = self._states, np.zeros((0, 0), np.int64)
+        return _StateArguments(
+            self._state,
+            self._before,
+            *self._by_evaluation,
+            none if states is None else states.ratings,
+            none if states is None else states.following,
+            self._raws,
+            self._totals,
+            self._peaks,
+        )
+
+    def learn(self, column: int, state: int) -> bool:
+        """Work out what a call has asked for; return False if that was nothing."""
+        if self._states is None or column < 0:
+            return False
+        if state < 0:
+            self._states.rate(column)
+        else:
+            self._states.follow(state, column)
+        return True
+
+    def end(self) -> None:
+        """Hand over the raw scores to the evaluations."""
+        for (_, one, _, raw), new in zip(self._stated, self._raws, strict=True):
+            raw[:] = new
+            one.flat[one.program.stated or 0] = not new.any()
+
+    def results(self, rows: IntArray) -> Sequence[AllocationResult]:
+        """Return what the pods on these rows get; none without states."""
+        if self._states is None:
+            return ()
+        count = len(rows)
+        return self._states.results(rows, self._before[:count], self._columns[:count])
+
+    def settle(self, position: int) -> None:
+        """Note the states after the batch."""
+        if self._states is not None:
+            self._states.settle(self._state, position)
 
 
 def _columns_of_plugins(

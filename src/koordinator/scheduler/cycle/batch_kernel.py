@@ -15,7 +15,19 @@ scores   by evaluation: ``slots`` in ``best`` and ``fixed`` ``(slots, n)``; ``si
 rows     ``requested``, ``capacity`` ``(n, n_columns)``, ``nonzero`` ``(n, 2)``, ``case`` and
          ``rank`` ``(n,)``
 log      ``log``: the rows changed before, ``filled`` of them, with space for one per pod
+states   ``state`` ``(n,)``: as of ``NodeStates``; ``states_before`` ``(p,)``: that of the row
+         before the pod; ``ratings``, ``following``: of ``NodeStates``; by evaluation: the column
+         in them (``columns_of``, -1: none), the weight of the raw scores, and where its
+         ``raws`` are ``(d, n)`` (``shown``)
+between  the first pod to decide (``first``) and what the calls for one batch keep for each
+calls    other: ``totals`` ``(d, n)``: ``best`` with the raw scores scaled as ``spread_of``
+         does; ``peaks`` ``(d, 2)``: the highest raw score where such a pod fits (-1: not
+         known) and on how many rows; ``tops``, ``top_values``, ``requested_then``,
+         ``capacity_then``: see there
 ======== ============================================================================
+
+A call ends where a rating or a following state is not known; ``asks`` ``(2,)`` has the column, and
+the state that a following one is asked for.
 """
 
 from math import sqrt
@@ -23,8 +35,9 @@ from typing import Any
 
 import numpy as np
 
-from koordinator.foundation.arrays import IntArray, Kernel
-from koordinator.scheduler.cycle.score_table import UNFIT, best_row
+from koordinator.foundation.arrays import FloatArray, IntArray, Kernel
+from koordinator.scheduler.contract import UNKNOWN, UNRATED
+from koordinator.scheduler.cycle.score_table import UNFIT, best_row, best_spread
 from koordinator.scheduler.rules.curves import percent_floor
 from koordinator.scheduler.rules.usage_kernels import (
     BALANCE,
@@ -37,7 +50,7 @@ from koordinator.scheduler.rules.usage_kernels import (
 )
 
 _NONE: IntArray = np.zeros(0, np.int64)
-_DIRTY = -2  # in place of the best row of a block: rows of the block have changed
+DIRTY = -2  # in place of the best row of a block: rows of the block have changed
 
 
 def _choose(  # noqa: PLR0917 (numba takes no keywords)
@@ -63,11 +76,32 @@ def _choose(  # noqa: PLR0917 (numba takes no keywords)
     rank: IntArray,
     log: IntArray,
     filled: int,
+    first: int,
+    state: IntArray,
+    states_before: IntArray,
+    columns_of: IntArray,
+    shown: IntArray,
+    weights_of: IntArray,
+    ratings: IntArray,
+    following: IntArray,
+    raws: IntArray,
+    totals: IntArray,
+    peaks: IntArray,
+    tops: IntArray,
+    top_values: IntArray,
+    requested_then: FloatArray,
+    capacity_then: FloatArray,
+    asks: IntArray,
 ) -> int:
-    for at, kind in enumerate(kinds.tolist()):
+    del totals, peaks, tops, top_values, requested_then, capacity_then  # of the loop alone
+    asks[:] = UNFIT
+    for at, kind in enumerate(kinds.tolist()[first:], first):
         which = scored[kind]
-        slot = slots[which]
+        slot, column = slots[which], columns_of[which]
         changed = np.array(sorted({*log[since[which] : filled].tolist()}), np.int64)
+        if column >= 0 and (ratings[state[changed], column] == UNRATED).any():
+            asks[0] = column
+            return at
         since[which] = filled
         if len(changed):
             total = fixed[slot, changed]
@@ -84,10 +118,25 @@ def _choose(  # noqa: PLR0917 (numba takes no keywords)
                 total += last[1] * _free_of_all(
                     requested[changed], capacity[changed], last_terms, last[2]
                 )
+            if column >= 0:
+                rating = ratings[state[changed], column]
+                fits &= rating >= 0
+                raws[shown[which], changed] = np.where(rating >= 0, rating, -1 - rating)
             best[slot, changed] = np.where(fits, total, UNFIT)
-        row = best_row.reference(best[slot], rank)
+        if column >= 0:
+            row = best_spread.reference(
+                best[slot], raws[shown[which]], int(weights_of[which]), False, rank
+            )
+        else:
+            row = best_row.reference(best[slot], rank)
         if row == UNFIT:
             return at
+        if column >= 0:
+            after = following[state[row], column]
+            if after < 0:
+                asks[:] = (column, state[row]) if after == UNKNOWN else UNFIT
+                return at
+            states_before[at], state[row] = state[row], after
         rows[at] = log[filled] = row
         filled += 1
         requested[row] += demand[kind]
@@ -142,22 +191,34 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
     rank: IntArray,
     log: IntArray,
     filled: int,
+    first: int,
+    state: IntArray,
+    states_before: IntArray,
+    columns_of: IntArray,
+    shown: IntArray,
+    weights_of: IntArray,
+    ratings: IntArray,
+    following: IntArray,
+    raws: IntArray,
+    totals: IntArray,
+    peaks: IntArray,
+    tops: IntArray,
+    top_values: IntArray,
+    requested_then: FloatArray,
+    capacity_then: FloatArray,
+    asks: IntArray,
 ) -> int:
     n, columns = requested.shape
     beside = added.shape[2]
     size = max(int(sqrt(n)), 1)
     blocks = (n + size - 1) // size
-    # Best row of each block of ``size`` rows by evaluation, so that one changed row costs the scan
-    # of a block and not of all rows; UNFIT if no row of the block takes such a pod.  The values of
-    # these rows lie side by side: to gather them from ``best`` would miss the processor's caches.
-    tops = np.full((len(slots), blocks), _DIRTY, np.int64)
-    top_values = np.full((len(slots), blocks), UNFIT, np.int64)
-    # Amounts of a row after each change, in the order of the log: what a class reads is contiguous.
-    # A row that changed twice is evaluated twice, the second time with the amounts that count.
-    # They are exact as floating point numbers, see ``EXACT_BELOW``.
-    requested_then = np.empty((columns + 2, len(log)))
-    capacity_then = np.empty((columns + 2, len(log)))
-    for position in range(filled):
+    # ``tops``: best row of each block of ``size`` rows by evaluation, so that one changed row costs
+    # the scan of a block and not of all rows; UNFIT if no row of the block takes such a pod.  The
+    # values of these rows lie side by side: to gather them would miss the processor's caches.
+    # ``requested_then``: amounts of a row after each change, in the order of the log: what a class
+    # reads is contiguous.  A row that changed twice is evaluated twice, the second time with the
+    # amounts that count.  They are exact as floating point numbers, see ``EXACT_BELOW``.
+    for position in range(filled if first == 0 else 0):
         row = log[position]
         for column in range(columns):
             requested_then[column, position] = requested[row, column]
@@ -165,9 +226,10 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
         for column in range(2):
             requested_then[columns + column, position] = nonzero[row, column]
             capacity_then[columns + column, position] = capacity[row, column]
-    totals, points, weights = np.empty(len(log)), np.empty(len(log)), np.empty(len(log))
+    sums, points, weights = np.empty(len(log)), np.empty(len(log)), np.empty(len(log))
     is_fit = np.empty(len(log), np.bool_)
-    for at in range(len(kinds)):
+    asks[:] = UNFIT
+    for at in range(first, len(kinds)):
         kind = kinds[at]
         which = scored[kind]
         own_best, own_fixed = best[slots[which]], fixed[slots[which]]
@@ -175,20 +237,25 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
         begin = since[which]
         changed = log[begin:filled]
         count = len(changed)
-        total, fits = totals[:count], is_fit[:count]
+        total, fits = sums[:count], is_fit[:count]
+        request = columns_of[which]
+        for i in range(count if request >= 0 else 0):
+            if ratings[state[changed[i]], request] == UNRATED:
+                asks[0] = request
+                return at
         for i in range(count):
             total[i] = own_fixed[changed[i]]
             fits[i] = total[i] != UNFIT
-        first = check_ends[which - 1] if which > 0 else 0
-        for check in range(first, check_ends[which]):
+        start = check_ends[which - 1] if which > 0 else 0
+        for check in range(start, check_ends[which]):
             used = requested_then[checks[check, 0], begin:filled]
             has = capacity_then[checks[check, 0], begin:filled]
             amount = float(checks[check, 1])
             for i in range(count):
                 fits[i] &= used[i] + amount <= has[i]
-        first = formula_ends[which - 1] if which > 0 else 0
-        start = formulas[first - 1, 3] if first > 0 else 0
-        for formula in range(first, formula_ends[which]):
+        start_formula = formula_ends[which - 1] if which > 0 else 0
+        start = formulas[start_formula - 1, 3] if start_formula > 0 else 0
+        for formula in range(start_formula, formula_ends[which]):
             mode, end = formulas[formula, 0], formulas[formula, 3]
             times = float(formulas[formula, 1])
             if mode >= BALANCE and end - start == 2 and mode != BALANCE_CHANGE:  # noqa: PLR2004 (cpu, memory)
@@ -279,37 +346,75 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                 for i in range(count):
                     total[i] += times * np.floor(point[i] / max(weight[i], 1.0))
             start = end
+        place = max(shown[which], 0)
+        own_raws, own_totals = own_best, own_best
+        peak, at_peak, weight = np.int64(0), np.int64(0), weights_of[which]
+        is_stale = False  # the totals of all rows
+        if request >= 0:
+            own_raws, own_totals = raws[place], totals[place]
+            peak, at_peak = peaks[place, 0], peaks[place, 1]
+            is_stale = peak < 0
         for i in range(count):
             row = changed[i]
             value = np.int64(total[i]) if fits[i] else UNFIT
-            earlier_value = own_best[row]
+            if request >= 0:
+                raw = ratings[state[row], request]
+                if raw < 0:
+                    raw, value = -1 - raw, UNFIT
+                if own_best[row] != UNFIT and own_raws[row] == peak:
+                    at_peak -= 1
+                if value != UNFIT and raw == peak:
+                    at_peak += 1
+                elif value != UNFIT and raw > peak:
+                    peak, at_peak, is_stale = raw, np.int64(1), True
+                own_best[row], own_raws[row] = value, raw
+                if is_stale:
+                    continue
+                if value != UNFIT and peak > 0:
+                    value += weight * (raw * MAX_SCORE // peak)
+            earlier_value = own_totals[row]
             if value == earlier_value:
                 continue
-            own_best[row] = value
+            own_totals[row] = value
             block = row // size
             top = own_tops[block]
-            if top == _DIRTY:
+            if top == DIRTY:
                 continue
             if top == row:
                 if value < earlier_value:
-                    own_tops[block] = _DIRTY
+                    own_tops[block] = DIRTY
                 else:
                     own_values[block] = value
             elif value != UNFIT and (
                 value > own_values[block] or (value == own_values[block] and rank[row] < rank[top])
             ):
                 own_tops[block], own_values[block] = row, value
+        if request >= 0:
+            if is_stale or at_peak == 0:
+                peak, at_peak = np.int64(0), np.int64(0)
+                for row in range(n):
+                    if own_best[row] != UNFIT:
+                        peak = max(peak, own_raws[row])
+                for row in range(n):
+                    value = own_best[row]
+                    if value != UNFIT:
+                        at_peak += own_raws[row] == peak
+                        if peak > 0:
+                            value += weight * (own_raws[row] * MAX_SCORE // peak)
+                    own_totals[row] = value
+                own_tops[:] = DIRTY
+            peaks[place, 0], peaks[place, 1] = peak, at_peak
         since[which] = filled
         highest = UNFIT
         for block in range(blocks):
-            if own_tops[block] == _DIRTY:
+            if own_tops[block] == DIRTY:
                 begin, end = block * size, min((block + 1) * size, n)
                 value = UNFIT
                 for row in range(begin, end):
-                    value = max(value, own_best[row])
+                    value = max(value, own_totals[row])
                 top = UNFIT
                 for row in range(begin, end if value != UNFIT else begin):
-                    if own_best[row] == value and (top == UNFIT or rank[row] < rank[top]):
+                    if own_totals[row] == value and (top == UNFIT or rank[row] < rank[top]):
                         top = row
                 own_tops[block], own_values[block] = top, value
             highest = max(highest, own_values[block])
@@ -321,6 +426,13 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                 chosen = own_tops[block]
         if chosen == UNFIT:
             return at
+        if request >= 0:
+            after = following[state[chosen], request]
+            if after < 0:
+                if after == UNKNOWN:
+                    asks[0], asks[1] = request, state[chosen]
+                return at
+            states_before[at], state[chosen] = state[chosen], after
         rows[at] = chosen
         log[filled] = chosen
         for column in range(beside):
@@ -342,13 +454,16 @@ def _signature(types: Any) -> Any:
     table = types.Array(types.int64, 2, "C", readonly=True)
     written, matrix = types.Array(types.int64, 1, "C"), types.Array(types.int64, 2, "C")
     added = types.Array(types.int64, 3, "C", readonly=True)
+    amounts = types.Array(types.float64, 2, "C")
     return (
         *(vector, written, table, table, added, vector, vector, written),
         *(table, vector, table, vector, table),
         *(matrix, table, matrix, matrix, table, vector, vector, written, types.int64),
+        *(types.int64, written, written, vector, vector, vector, table, table),
+        *(matrix, matrix, matrix, matrix, matrix, amounts, amounts, written),
     )
 
 
 #: Writes the rows to ``rows``, in order, and returns for how many pods; the next one fits nowhere.
-#: Updates ``best``, ``since``, ``log``, ``requested`` and ``nonzero``.
+#: Updates ``best``, ``since``, ``log``, ``requested``, ``nonzero``, ``state`` and ``raws``.
 choose_rows = Kernel(_choose, _choose_loop, _signature)

@@ -1,12 +1,12 @@
 """Programs: the plugins of a profile that apply to a class of pods, resolved once."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
 import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.scheduler.contract import ActivePlugin, Arithmetic, Profile, Reads
+from koordinator.scheduler.contract import ActivePlugin, Arithmetic, Profile, Reads, Spread
 from koordinator.scheduler.rules.usage_kernels import judgements
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
@@ -50,17 +50,20 @@ class Program:
     other_scores: tuple[PluginPart, ...]
     relative: tuple[PluginPart, ...]  # scores to be normalised over the feasible nodes
     linear: bool  # amounts and pod counts are all that placing such a pod changes for these plugins
+    #: index in ``relative`` of the plugin with ``hints.states``, if placing such a pod changes
+    #: amounts, pod counts and these states alone
+    stated: int | None
     spreads: tuple[bool, ...]  # of these, whether ``Spread`` scales them
     versions: tuple[Callable[[Snapshot], Hashable], ...]  # of the plugins that have one
 
     @property
     def is_arithmetic(self) -> bool:
-        """Whether checks and formulas decide, beside facts of nodes."""
+        """Whether checks, formulas and ``NodeStates`` decide, beside facts of nodes."""
         return (
-            self.linear
+            (self.linear or self.stated is not None)
             and not self.other_filters
             and not self.other_scores
-            and not self.rated
+            and len(self.rated) == (self.stated is not None)
             and len(self.joint) <= 1
             and all(part.active.hints.columns is not None for part, _ in self.joint)
         )
@@ -94,20 +97,23 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
     lists: dict[str, list[PluginPart]] = {
         name: [] for name in ("node_f", "node_s", "usage_f", "usage_s", "relative")
     }
-    linear = not pod.host_ports
+    moving: set[str] = set()  # plugins for which a pod changes more than amounts and pod counts
     for active in filters:
         if active.plugin.reads is not Reads.CLUSTER and active.hints.filters(snapshot, pod):
             which = "node_f" if active.plugin.reads is Reads.NODE else "usage_f"
             lists[which].append(PluginPart(active, active.hints.key(pod)))
-            linear &= active.changes_amounts_only(snapshot, pod)
+            if not active.changes_amounts_only(snapshot, pod):
+                moving.add(active.name)
     for active in scorers:
         if active.plugin.reads is not Reads.CLUSTER and active.hints.scores(snapshot, pod):
             which = "node_s" if active.plugin.reads is Reads.NODE else "usage_s"
             if "normalize" in active.has:
                 which = "relative"
             lists[which].append(PluginPart(active, active.hints.key(pod)))
-            linear &= active.changes_amounts_only(snapshot, pod)
-            linear &= which != "relative" or active.plugin.reads is Reads.NODE
+            if (
+                which == "relative" and active.plugin.reads is not Reads.NODE
+            ) or not active.changes_amounts_only(snapshot, pod):
+                moving.add(active.name)
     # A filter whose hints say which amounts it compares, and a score that is a formula of amounts,
     # run together in one kernel (``arithmetic``).  A plugin with a ``judge`` of its own filters and
     # scores in one pass (``joint``); what remains is called plugin by plugin.
@@ -160,7 +166,8 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         other_filters=tuple(part for part in others if part not in compared or part in more),
         other_scores=tuple(p for p, one in scores if one is None and p.active.name not in joint),
         relative=tuple(lists["relative"]),
-        linear=linear,
+        linear=not moving and not pod.host_ports,
+        stated=_stated(profile, lists["relative"], rated, moving) if not pod.host_ports else None,
         spreads=tuple(part.active.hints.spread is not None for part in lists["relative"]),
         versions=tuple(  # a plugin that filters and scores has one version
             dict.fromkeys(
@@ -168,6 +175,22 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
             )
         ),
     )
+
+
+def _stated(
+    profile: Profile,
+    relative: Sequence[PluginPart],
+    rated: Mapping[str, tuple[int, RatePlugin]],
+    moving: Collection[str],
+) -> int | None:
+    """Return the index of the plugin with states if a pod changes nothing else for plugins."""
+    if len(moving) != 1 or any("prefer_devices" in active.has for active in profile.score):
+        return None
+    at = next((at for name, (at, _) in rated.items() if name in moving), None)
+    if at is None:
+        return None
+    hints = relative[at].active.hints
+    return at if hints.states is not None and hints.spread is Spread.HIGHEST else None
 
 
 def reading_cluster(actives: Sequence[ActivePlugin]) -> tuple[ActivePlugin, ...]:

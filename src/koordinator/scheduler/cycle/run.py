@@ -248,7 +248,8 @@ class RunChooser(NodeChooser):
         members = []
         for pod_class in number:
             evaluation = self._evaluator.of(pod_class, snapshot, rows=False)
-            if not all(evaluation.flat):
+            stated = evaluation.program.stated
+            if not all(flat or at == stated for at, flat in enumerate(evaluation.flat)):
                 kinds = kinds[: kinds.index(number[pod_class])]
                 break
             members.append((pod_class, evaluation))
@@ -334,8 +335,18 @@ class RunChooser(NodeChooser):
         return length
 
     def _may_be_in_batch(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        """Return whether the nodes of such pods are chosen by arithmetic alone, as things are."""
-        return self._is_arithmetic(pod) and not self._must_schedule_individually(snapshot, pod)
+        """Return whether arithmetic and states choose the nodes of such pods, as things are."""
+        if not self._is_arithmetic(pod) or self._must_schedule_individually(snapshot, pod):
+            return False
+        program = self._evaluator.program(pod, snapshot)[0]
+        if program.stated is None:
+            return True
+        states = program.relative[program.stated].active.hints.states
+        return (
+            states is not None
+            and not self._has_own_attempt(pod)
+            and states(snapshot).column(snapshot, pod) is not None
+        )
 
     def _are_admitted(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> bool:
         """Return whether no plugin that limits pods across nodes refuses one of all these."""

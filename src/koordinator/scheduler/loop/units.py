@@ -24,6 +24,15 @@ _LEAST_WINDOW = 64
 _WINDOW_GROWTH = 8
 
 
+def _has_stated_claim(queued: QueuedPod) -> bool:
+    """Return whether the status of a pod has to be corrected before it is bound."""
+    status = queued.pod.status
+    return bool(
+        status.extended_resource_claim_status is not None
+        or status.node_allocatable_resource_claim_statuses
+    )
+
+
 class PodRun:
     """Adjacent pods of the queue with one run key, or a single pod."""
 
@@ -61,9 +70,13 @@ class PodRun:
         handle = self._handle
         batch = self._cycle.choose_batch(classes)
         count = len(batch.rows)
+        if batch.results and any(map(_has_stated_claim, pods[:count])):
+            count = 0
         if count:
             handle.attempts.chosen(classes[0])
-            assumed = handle.binder.assume_run(pods[:count], classes[:count], batch.rows)
+            assumed = handle.binder.assume_run(
+                pods[:count], classes[:count], batch.rows, batch.results
+            )
             batch.settle()
         else:
             choices, assumed = self._cycle.choose_in_sequence(classes), list[Assumed]()

@@ -121,6 +121,28 @@ class DeviceTable:
                 for function in taken.functions:
                     _count(columns, row, (taken.minor, function.bus_id), sign)
 
+    def copy(self, kind: DeviceType, source: "DeviceTable", row: int, to: int) -> None:
+        """Copy the devices of a type on a row of another table to a row of this one."""
+        its = source.columns[kind]
+        width = its.total.shape[1]
+        self._ensure(kind, width)
+        own = self.columns[kind]
+        for mine, others in (
+            (own.total, its.total),
+            (own.used, its.used),
+            (own.left, its.left),
+            (own.holders, its.holders),
+            (own.functions_taken, its.functions_taken),
+        ):
+            if mine.shape[1] > width:
+                mine[to, width:] = 0
+            mine[to, :width] = others[row]
+        own.functions.pop(to, None)
+        own.function_sets.pop(to, None)
+        if row in its.functions:
+            own.functions[to] = dict(its.functions[row])
+            own.function_sets[to] = its.function_sets[row]
+
     def headroom(self, row: int, kind: DeviceType) -> FreeDevices:
         """Return what may be taken of a node's devices of a type that its model has."""
         columns, group = self.columns[kind], self.reports[row].model.group(kind)

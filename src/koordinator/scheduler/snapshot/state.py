@@ -238,14 +238,23 @@ class ClusterState:
             self.place(key, pod, pod_class, row, pod_allocation)
 
     def place_all(
-        self, pods: Iterable[tuple[str, Pod]], classes: Sequence[PodClass], rows: IntArray
+        self,
+        pods: Iterable[tuple[str, Pod]],
+        classes: Sequence[PodClass],
+        rows: IntArray,
+        allocations: Iterable[PodAllocation] = (),
     ) -> list[PlacedPod]:
-        """Place many pods, none of them with ports or devices, on rows; they are given by key."""
+        """Place many pods, none of them with ports, on rows; they are given by key.
+
+        ``allocations``: the devices of each pod; none if no pod gets any.
+        """
         now_s = self.now_s
         placed = [
             PlacedPod(key, pod, pod_class, assigned_s=now_s)
             for (key, pod), pod_class in zip(pods, classes, strict=True)
         ]
+        for one, allocation in zip(placed, allocations, strict=False):
+            one.pod_allocation = allocation
         if not placed:
             return placed
         kinds = [*dict.fromkeys(classes)]
@@ -268,6 +277,9 @@ class ClusterState:
         ):
             np.add.at(nodes.nonzero[column], rows, np.array(each, np.int64)[kind])
         self.load.charge_all(placed, rows, kinds, kind)
+        for one in placed:
+            if one.pod_allocation is not NO_ALLOCATION:
+                nodes.devices.charge(one.row, one.pod_allocation.devices, 1)
         self.usage_log.extend(rows)
         self.ledgers.note_pods(one.key for one in placed)
         return placed

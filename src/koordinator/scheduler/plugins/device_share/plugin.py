@@ -85,6 +85,7 @@ from koordinator.scheduler.plugins.device_share.rows import (
     rate_rows,
     scores_of,
 )
+from koordinator.scheduler.plugins.device_share.states import DeviceStates
 from koordinator.scheduler.rules.numa.align import ResourceHints, TopologyHint
 from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.rules.smaller_pods import asking_at_most
@@ -112,6 +113,7 @@ class DeviceShare:
         self.aligns = aligns  # whether devices come from the pod's NUMA nodes
         self.aligner: NumaAligner | None = None
         self.gates = NO_GATES
+        self._states: Memo[DeviceStates] = Memo()
         self.hints = PluginHints(
             key=lambda pod: _KEY.of(pod, _key, pod),
             version=lambda snapshot: snapshot.objects.version(ConfigMap),
@@ -119,6 +121,9 @@ class DeviceShare:
             scores=self._filters,
             rate=self._rate,
             spread=Spread.HIGHEST,
+            states=lambda snapshot: self._states.of(
+                snapshot.shared, DeviceStates, self.scorer, self._entry_by_states
+            ),
         )
 
     def with_gates(self, gates: FeatureGates) -> "DeviceShare":
@@ -236,6 +241,20 @@ class DeviceShare:
         if self.aligner is not None and self.aligner.aligns(view, pod):
             zones = self.aligner.numa_nodes(view, pod)
         return rate_rows(view, entry, self.scorer, zones, fits, aligns=self.aligns)
+
+    def _entry_by_states(self, snapshot: Snapshot, pod: PodClass) -> RequestEntry | None:
+        """Return the request of a pod if its devices alone decide about its nodes."""
+        entry = self.templates.pod_request(snapshot, pod)
+        if (
+            not isinstance(entry, RequestEntry)
+            or self._depends_on_labels(pod, entry)
+            or pod.served
+            or DEVICE_PLUGIN_ADAPTION in self.gates
+            or RESERVE_POD in pod.annotations
+            or (self.aligner is not None and self.aligner.aligns(snapshot, pod))
+        ):
+            return None
+        return entry
 
     def _depends_on_labels(self, pod: PodClass, entry: RequestEntry) -> bool:
         """Return whether labels of nodes decide if they can serve the pod."""
