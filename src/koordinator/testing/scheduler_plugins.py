@@ -33,6 +33,7 @@ from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import (
     REFUSED,
+    UNKNOWN,
     ActivePlugin,
     NodeStates,
     PluginExample,
@@ -522,7 +523,8 @@ def _check_states(states: NodeStates, plugin: Any, snapshot: Snapshot, pod: PodC
     assert np.array_equal(ratings[accepted], plugin.score(snapshot, pod)[accepted])
     for row in np.flatnonzero(accepted).tolist():
         at, where = numbers[row : row + 1], np.array([row])
-        states.follow(int(at[0]), column)
+        if states.following[at[0], column] == UNKNOWN:
+            states.follow(int(at[0]), column)
         expected = plugin.reserve(snapshot[where], pod, None)
         if states.following[at[0], column] == REFUSED:
             assert isinstance(expected, Refusal)

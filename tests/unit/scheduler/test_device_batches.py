@@ -173,6 +173,25 @@ def test_pods_with_devices_are_decided_in_a_batch(in_batches: list[int], compile
     assert in_batches == [14]
 
 
+def test_devices_of_many_machines_run_out(in_batches: list[int], compiled: bool) -> None:
+    """The scale of the scores of devices changes when the emptiest nodes are gone."""
+    del compiled
+    nodes = [
+        obj
+        for at in range(24)
+        for obj in machine(f"m{at:02}", gpus=2 + 2 * (at % 2), nics=1, cores=4 + 8 * (at % 3))
+    ]
+    drawn = np.random.default_rng(3).integers(0, len(KINDS), 160).tolist()
+    pending = [renamed(KINDS[kind], f"p{at:03}") for at, kind in enumerate(drawn)]
+    both = [
+        embedded(*nodes, *pending, config=PLACES, merge_runs=m, report=False) for m in (True, False)
+    ]
+
+    assert step(both[0]) == step(both[1])
+    assert contents(both[0]) == contents(both[1])
+    assert sum(in_batches) > 30
+
+
 def test_states_differ_by_virtual_functions(in_batches: list[int], compiled: bool) -> None:
     """A node with as much left, but of other functions, does not give a function twice."""
     del compiled

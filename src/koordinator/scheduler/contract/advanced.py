@@ -234,7 +234,7 @@ class NodeStates(Protocol):
         ...
 
     def follow(self, state: int, column: int) -> None:
-        """Work out what follows a state with one more pod."""
+        """Work out what follows a state with one more pod, where that is ``UNKNOWN``."""
         ...
 
     def results(
