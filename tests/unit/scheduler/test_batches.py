@@ -97,7 +97,7 @@ def _with_columns(one: Judgements, amounts: IntArray, first: int) -> Judgements:
 
 @dataclass(frozen=True)
 class Problem:
-    """Arguments of the kernel, with the ratings and following states that it may ask for."""
+    """Arguments of the kernel, with the ratings and following states that it may require."""
 
     arguments: list[Any]
     ratings: IntArray

@@ -73,7 +73,8 @@ def in_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def equipped(draw: st.DrawFn, name: str) -> list[KubeObject]:
     """Return a machine without a NUMA policy, with or without devices, or a node without report."""
     if draw(st.integers(0, 5)) == 0:
-        return [node(name, cpu=4, memory="8Gi", **{GPU: 2})]
+        more: dict[str, Any] = {GPU: 2}
+        return [node(name, cpu=4, memory="8Gi", **more)]
     gpus = draw(st.sampled_from((0, 2, 4)))
     honors = gpus == 4 and draw(st.booleans())
     table = '{"1":[{"minors":[0]},{"minors":[1]},{"minors":[3]}],"2":[{"minors":[0,1]}]}'
@@ -174,7 +175,7 @@ def test_pods_with_devices_are_decided_in_a_batch(in_batches: list[int], compile
 
 
 def test_devices_of_many_machines_run_out(in_batches: list[int], compiled: bool) -> None:
-    """The scale of the scores of devices changes when the emptiest nodes are gone."""
+    """The scale of the scores of devices changes when the emptiest nodes are full."""
     del compiled
     nodes = [
         obj

@@ -215,7 +215,8 @@ class NodeStates(Protocol):
 
     A state is all that the plugin reads of a node, as a number: the row of ``ratings`` and
     ``following``.  Their columns are kinds of pods that the plugin does not distinguish.  They may
-    be replaced by larger arrays when something is worked out.
+    be replaced by larger arrays when something is worked out.  Rule R4: plugins meet only through
+    the contract, and the cycle knows none of them.
     """
 
     ratings: IntArray  # (n_states, n_columns): raw score r; -1 - r where the plugin rejects

@@ -222,7 +222,7 @@ class _FollowedStates:
         )
 
     def learn(self, column: int, state: int) -> bool:
-        """Work out what a call has asked for; return False if that was nothing."""
+        """Work out the entry that a call requires; return False if that was nothing."""
         if self._states is None or column < 0:
             return False
         if state < 0:

@@ -15,7 +15,7 @@ scores   by evaluation: ``slots`` in ``best`` and ``fixed`` ``(slots, n)``; ``si
 rows     ``requested``, ``capacity`` ``(n, n_columns)``, ``nonzero`` ``(n, 2)``, ``case`` and
          ``rank`` ``(n,)``
 log      ``log``: the rows changed before, ``filled`` of them, with space for one per pod
-states   ``state`` ``(n,)``: as of ``NodeStates``; ``states_before`` ``(p,)``: that of the row
+states   ``state`` ``(n,)``: as of ``NodeStates``; ``states_before`` ``(p,)``: the state of the row
          before the pod; ``ratings``, ``following``: of ``NodeStates``; by evaluation: the column
          in them (``columns_of``, -1: none), the weight of the raw scores, and where its
          ``raws`` are ``(d, n)`` (``shown``)
@@ -27,7 +27,7 @@ calls    other: ``totals`` ``(d, n)``: ``best`` with the raw scores scaled as ``
 ======== ============================================================================
 
 A call ends where a rating or a following state is not known; ``asks`` ``(2,)`` has the column, and
-the state that a following one is asked for.
+the state whose following one is missing.
 """
 
 from math import sqrt

@@ -29,7 +29,7 @@ class DeviceRow(NamedTuple):
 
     devices: DeviceTable
     row: int
-    known: dict[DeviceType, FreeDevices]  # headrooms by type, as far as they were needed
+    known: dict[DeviceType, FreeDevices]  # headrooms that were read, by type
 
     @classmethod
     def of(cls, node: Snapshot) -> "DeviceRow":

@@ -38,13 +38,13 @@ class DeviceStates:
     ) -> None:
         """``entry_of``: the request of a pod; None if labels of nodes or other plugins matter."""
         self._scorer, self._entry_of = scorer, entry_of
-        self._position = self._layout = -1  # of the cluster, as of which ``_rows`` is current
+        self._position = self._layout = -1  # ``_rows`` is current as of these
         self._rows: IntArray = np.zeros(0, np.int64)  # (n,)
         self._compiled = False
         self._clear(DeviceTable())
 
     def _clear(self, cluster: DeviceTable) -> None:
-        """Forget all states; rows are those of ``cluster``."""
+        """Forget all states; rows belong to ``cluster``."""
         self._cluster = cluster
         self._table = DeviceTable()  # a row per state; the row after the last one is free
         self._table.models = cluster.models
@@ -95,7 +95,7 @@ class DeviceStates:
         return known
 
     def rate(self, column: int) -> None:
-        """Work out the ratings of a column that are not known: those of the last states."""
+        """Work out the ratings of a column that are not known, at the last states."""
         entry, table = self._entries[column], self._table
         first, self._rated[column] = self._rated[column], len(self._numbers)
         states = np.arange(first, len(self._numbers))
