@@ -286,7 +286,8 @@ def add_nodes(after: World, step: re.Match[str]) -> None:
             put(after, to_manifest(device(name, gpus)))
             with_gpus(more, gpus)
         if (offered := after.get(f"ResourceSlice/{step[2]}")) is not None:
-            put(after, resource_slice(name, len(offered["spec"]["devices"])))
+            needed = sum(map(int, re.findall(r"(\d+) free devices? that request", step.string)))
+            put(after, resource_slice(name, max(len(offered["spec"]["devices"]), needed)))
         for size, resource in re.findall(r"(\S+) of (\S+) \(it has", step.string):
             more["status"]["allocatable"][resource] = size
         put(after, more)
@@ -302,6 +303,11 @@ def ask_less(after: World, step: re.Match[str]) -> None:
     requests = after[f"Pod/{step[1]}"]["spec"]["containers"][0]["resources"]["requests"]
     for size, name in re.findall(r"(\S+) of (\S+)", step[2]):
         requests[name] = size
+
+
+def recount(after: World, step: re.Match[str]) -> None:
+    (request,) = after[f"ResourceClaim/{step[1]}"]["spec"]["devices"]["requests"]
+    request["exactly"]["count"] = int(step[2])
 
 
 def replace_request(after: World, step: re.Match[str]) -> None:
@@ -320,6 +326,7 @@ STEPS = (
     (r"(?<!\d )add (?:a|(\d+)) nodes? like (\w+)", add_nodes),
     (r"takes it when (\S+(?:, \S+)*) ha(?:s|ve) ended", end_pods),
     (r"(?:for default/)?(g-\d+): request at most (.+): ", ask_less),
+    (r"recreate claim default/(c\d+) with a count of (\d+)", recount),
     (r"(?:for default/)?(g-\d+): request (\S+) instead of (\S+): ", replace_request),
 )
 

@@ -49,7 +49,7 @@ class DeviceStates:
         self._table = DeviceTable()  # a row per state; the row after the last one is free
         self._table.models = cluster.models
         self._table.grow(_AT_FIRST)
-        self._numbers: dict[Hashable, int] = {("no report",): _NO_REPORT}
+        self._numbers: dict[Hashable, int] = {None: _NO_REPORT}  # of rows without a Device
         self._models: set[int] = set()  # of the states
         self._columns: dict[RequestEntry, int] = {}
         self._entries: list[RequestEntry] = []

@@ -95,7 +95,7 @@ def _released(
         names = " and ".join(claim.key for claim in some)
         claim_words = "claims" if len(some) > 1 else "claim"
         if users:
-            ended = f"{' and '.join(users)} {'have' if len(users) > 1 else 'has'} ended"
+            ended = f"{', '.join(users)} {'have' if len(users) > 1 else 'has'} ended"
             text = f"{node} takes it when {ended} and {claim_words} {names} released the devices"
         else:
             text = f"delete {claim_words} {names}, which no pod uses: {node} takes it then"
