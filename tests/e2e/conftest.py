@@ -13,11 +13,13 @@ from tests.e2e.controlplane import ControlPlane, binaries
 from tests.e2e.kubelet import FakeKubelet
 from tests.e2e.leftovers import Leftovers
 from tests.e2e.real_node import RealNode, find_programs, missing
+from tests.e2e.released_image import Image, build_image
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 #: Tests of these folders change the machine itself (cgroups, its one container runtime), and are
-#: run by one worker after the other; all others stay together by file, with their cluster.
+#: run by one worker after the other, or share the release that it has built; all others stay
+#: together by file, with their cluster.
 ON_THE_MACHINE = frozenset({"host", "image", "koordlet", "node", "vgpu"})
 #: Tests of these folders share servers that take long to start.
 WITH_ONE_CLUSTER = frozenset({"suites", "yarn"})
@@ -145,6 +147,12 @@ def node(request: pytest.FixtureRequest, container_runtime: RealNode) -> Iterato
     except BaseException:
         made.restart()
         raise
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """Build the image of the release once for all tests of a worker."""
+    return build_image(tmp_path_factory.mktemp("release"))
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 
 from release.pins import ROOT
 from tests.e2e.controlplane import ControlPlane
-from tests.e2e.image.conftest import Image
 from tests.e2e.real_node import RealNode
 from tests.e2e.real_node.node import pod
+from tests.e2e.released_image import Image
 
 NAME = "node.test/koordinator"
 MANIFESTS = ROOT / "examples/cluster.yaml"
