@@ -26,6 +26,7 @@ LEASE_S = 15.0
 AGENT_SUSPENDED_S = 20.0  # longer than a round of any timer but reports
 DISTURBANCES = 10  # kinds of them
 _PATIENCE_S = 120.0
+TRACEBACK_SHOWN = 3000  # characters
 _ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 
 #: ``koord`` whose wall clock is fast by the seconds in a file.
@@ -75,7 +76,8 @@ class Replicas:
         for each in self.all:
             assert each.is_running, f"{each.log.stem} has ended"
             assert each.pid == self.pids[each.log.stem]
-            assert "Traceback" not in each.log.read_text(), each.log.stem
+            _, traceback, rest = each.log.read_text().partition("Traceback")
+            assert not traceback, f"{each.log.stem}: Traceback{rest[:TRACEBACK_SHOWN]}"
 
 
 def start_replicas(cluster: ControlPlane, cleanup: ExitStack) -> Replicas:
