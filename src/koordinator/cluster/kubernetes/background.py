@@ -17,6 +17,7 @@ from koordinator.foundation.errors import ClusterError
 ResultT = TypeVar("ResultT")
 
 
+_CLOSED: Final = "the handler is closed"  # how uvloop's error ends
 _POLL_S: Final = 0.001
 _END_S: Final = 2.0  # for all connections together; each takes one or two turns of the loop
 
@@ -67,12 +68,14 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Report an error of a callback, unless uvloop used a connection that was closed before.
 
     uvloop (0.23) reads once more from a connection that is closed when its handshake is complete,
-    and reads or writes when TLS ends after the connection, which has no transport then.
+    and reads or writes when TLS ends after the connection, which has no transport then.  Of a
+    transport that an error closed, ``is_closing`` is false.
     """
-    transport = context.get("transport")
+    transport, error = context.get("transport"), context.get("exception")
     is_lost = transport is None and "protocol" in context
     is_closed = is_lost or (transport is not None and transport.is_closing())
-    if not (is_closed and isinstance(context.get("exception"), RuntimeError | AttributeError)):
+    is_closed |= transport is not None and str(error).endswith(_CLOSED)
+    if not (is_closed and isinstance(error, RuntimeError | AttributeError)):
         loop.default_exception_handler(context)
 
 

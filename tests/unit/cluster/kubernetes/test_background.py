@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -211,6 +212,29 @@ def test_cluster_closes_while_its_watch_connects(
         gc.collect()
 
     assert [it for it in caplog.records if it.name == "asyncio"] == []
+
+
+def test_writes_over_a_transport_that_an_error_closed_are_not_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """``is_closing`` is true only of a transport that was asked to close."""
+    loop, transport = SocketLoop(), Mock(**{"is_closing.return_value": False})
+    context = {
+        "message": "Fatal error on SSL protocol",
+        "exception": RuntimeError(
+            f"unable to perform operation on {transport!r}; the handler is closed"
+        ),
+        "protocol": object(),
+        "transport": transport,
+    }
+    try:
+        loop.call_exception_handler(context)
+        assert not caplog.records
+
+        loop.call_exception_handler({**context, "exception": RuntimeError("another one")})
+        assert len(caplog.records) == 1
+    finally:
+        loop.close()
 
 
 @pytest.mark.parametrize("error", [AttributeError("'NoneType'"), RuntimeError("is closed")])
