@@ -6,7 +6,7 @@ Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresou
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from koordinator.domain.dynamic_resources.allocator import (
 )
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.lazy_module import lazy_module
 from koordinator.scheduler.contract import (
     Action,
     AllocationResult,
@@ -88,7 +89,6 @@ from koordinator.scheduler.plugins.dynamic_resources.messages import (
     objects_to_create,
     unknown_attribute,
 )
-from koordinator.scheduler.plugins.dynamic_resources.remedies import claim_remedies, devices_to_add
 from koordinator.scheduler.plugins.dynamic_resources.room import (
     Judged,
     judge_room,
@@ -119,6 +119,11 @@ from koordinator.scheduler.snapshot import (
     Snapshot,
 )
 from koordinator.scheduler.snapshot.selection import matches_required, matches_selector
+
+if TYPE_CHECKING:
+    from koordinator.scheduler.plugins.dynamic_resources import remedies
+else:  # of pods that are explained
+    remedies = lazy_module("koordinator.scheduler.plugins.dynamic_resources.remedies")
 
 NOTHING_TO_FREE = "no new claims to deallocate"
 STILL_NOT = "still not schedulable"
@@ -496,7 +501,7 @@ class DynamicResources:
             return ()
         ledger = verdict_table(view, self.gates).devices
         row, node = int(view.names[0][0]), view.node_names[0]
-        return [*claim_remedies(ledger, view.objects, row, node, claims)]
+        return [*remedies.claim_remedies(ledger, view.objects, row, node, claims)]
 
     def size_remedies(self, view: Snapshot, pod: PodClass) -> SizeRemedies:
         """Return the devices that a node must offer."""
@@ -504,7 +509,7 @@ class DynamicResources:
         if claims is None:
             return SizeRemedies()
         ledger = verdict_table(view, self.gates).devices
-        return SizeRemedies(node=devices_to_add(ledger, int(view.names[0][0]), claims))
+        return SizeRemedies(node=remedies.devices_to_add(ledger, int(view.names[0][0]), claims))
 
     def _claims_at(self, view: Snapshot, pod: PodClass) -> PodDeviceClaims | None:
         """Return the claims of the pod on the only row; None if it has no schedulable ones."""
