@@ -9,7 +9,9 @@ from tests.worlds import made, node, pod
 from koordinator.api.kube_version import V1_35
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
+from koordinator.scheduler.contract import ObjectRemedy
 from koordinator.scheduler.explain import Explanation
+from koordinator.scheduler.explain.question import Question
 from koordinator.simulator.explanations import explain_pods
 
 DEVICES = "resource.k8s.io/v1"
@@ -171,3 +173,93 @@ def test_no_new_node_is_offered_to_a_pod_whose_claim_is_allocated_elsewhere() ->
     assert [one.kind for one in without.remedies].count("add-node") == 1
     assert [one.kind for one in with_claim.remedies].count("add-node") == 0
     assert any("default/busy" in one.text for one in with_claim.remedies)
+
+
+def device_slice(count: int) -> KubeObject:
+    devices = [{"name": f"g{index}"} for index in range(count)]
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+    spec = {"nodeName": "n", "driver": "gpu.example.com", "pool": pool, "devices": devices}
+    return made("ResourceSlice", "s", DEVICES, spec=spec)
+
+
+def allocated(index: int, **consumer: str) -> KubeObject:
+    """Return a claim that has a device, for a pod or another consumer, or for none."""
+    result = {"request": "r", "driver": "gpu.example.com", "pool": "n", "device": f"g{index}"}
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["n"]}]
+    allocation = {
+        "devices": {"results": [result]},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]},
+    }
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
+    return made(
+        "ResourceClaim",
+        f"c{index:02}",
+        DEVICES,
+        metadata={"namespace": "default"},
+        spec={"devices": {"requests": [request]}},
+        status={"allocation": allocation, "reservedFor": [consumer] if consumer else []},
+    )
+
+
+def test_claim_of_a_pod_group_is_not_offered_for_deletion() -> None:
+    """It is used although no pod is named in it."""
+    group = {
+        "apiGroup": "scheduling.k8s.io",
+        "resource": "podgroups",
+        "name": "train",
+        "uid": "u",
+    }
+    world = (device_class("gpu"), device_slice(1), device_claim("wanted", "gpu"))
+    user_of_wanted = user(resourceClaimName="wanted")
+
+    unused = explained(*world, allocated(0), user_of_wanted)
+    used = explained(*world, allocated(0, **group), user_of_wanted)
+
+    assert "delete claim default/c00, which no pod uses: n takes it then" in [
+        one.text for one in unused.remedies
+    ]
+    assert not [one.text for one in used.remedies if "c00" in one.text]
+
+
+def test_few_combinations_of_many_claims_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of 32 must go; a pool that all nodes reach has thousands."""
+    tried: list[ObjectRemedy] = []
+    takes_after = Question.takes_after
+
+    def counted(question: Question, row: int, remedy: ObjectRemedy) -> bool:
+        tried.append(remedy)
+        return takes_after(question, row, remedy)
+
+    monkeypatch.setattr(Question, "takes_after", counted)
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": 32}}
+    spec = {"devices": {"requests": [request]}}
+    wanted = made("ResourceClaim", "wanted", DEVICES, metadata={"namespace": "default"}, spec=spec)
+    explanation = explained(
+        device_class("gpu"),
+        device_slice(32),
+        *map(allocated, range(32)),
+        wanted,
+        user(resourceClaimName="wanted"),
+    )
+
+    assert len(tried) < 20
+    assert (
+        "delete claims default/c00, default/c01, default/c02 and 29 more, which no pod uses: "
+        "n takes it then"
+    ) in [one.text for one in explanation.remedies]
+
+
+def test_claim_of_two_volumes_is_named_once() -> None:
+    claim, _ = volume_user("local")
+    waits = made(
+        "StorageClass",
+        "local",
+        "storage.k8s.io/v1",
+        provisioner="kubernetes.io/no-provisioner",
+        volumeBindingMode="WaitForFirstConsumer",
+    )
+    mounted = [{"name": name, "persistentVolumeClaim": {"claimName": "d"}} for name in ("a", "b")]
+    explanation = explained(claim, waits, pod("p", volumes=mounted))
+
+    (text,) = [one.text for one in explanation.remedies if "PersistentVolume" in one.text]
+    assert text.count("claim default/d") == 1

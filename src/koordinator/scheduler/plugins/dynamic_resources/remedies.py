@@ -8,6 +8,8 @@ from koordinator.api.dynamic_resources import ResourceClaim, ResourceSlice
 from koordinator.domain.dynamic_resources.allocator import is_tolerated
 from koordinator.domain.dynamic_resources.inventory import InventoryDevice, Pool
 from koordinator.domain.dynamic_resources.requests import PendingClaim, RequestOption
+from koordinator.domain.node_selection import FORBIDDING
+from koordinator.foundation.text import listed
 from koordinator.scheduler.contract import ObjectRemedy
 from koordinator.scheduler.plugins.dynamic_resources.claims import PodDeviceClaims
 from koordinator.scheduler.plugins.dynamic_resources.device_ledger import DeviceLedger
@@ -15,6 +17,8 @@ from koordinator.scheduler.plugins.dynamic_resources.messages import is_free, is
 from koordinator.scheduler.snapshot import ObjectTable
 
 PODS = "pods"
+SINGLY = 8  # claims that are tried alone, and up to which each number of claims is tried
+NAMED = 3  # pods or claims in a text
 
 
 def claim_remedies(
@@ -79,27 +83,40 @@ def _released(
         if is_selected(option, device)
         for holder in ledger.holders(device.id)
     )
-    owners = [claim for key in keys if (claim := objects.get(ResourceClaim, key)) is not None]
-    for some in [
-        *([one] for one in owners),
-        *(owners[:count] for count in range(2, len(owners) + 1)),
-    ]:
+    claims_there = (objects.get(ResourceClaim, key) for key in keys)
+    # The devices of a claim of a whole PodGroup are not released with single pods.
+    owners = [
+        claim
+        for claim in claims_there
+        if claim is not None and all(user.resource == PODS for user in claim.status.reserved_for)
+    ]
+    for some in _combinations(owners):
         users = sorted(
             {
                 f"{claim.metadata.namespace}/{user.name}"
                 for claim in some
                 for user in claim.status.reserved_for
-                if user.resource == PODS
             }
         )
-        names = " and ".join(claim.key for claim in some)
+        names = listed([claim.key for claim in some], NAMED)
         claim_words = "claims" if len(some) > 1 else "claim"
         if users:
-            ended = f"{', '.join(users)} {'have' if len(users) > 1 else 'has'} ended"
+            ended = f"{listed(users, NAMED)} {'have' if len(users) > 1 else 'has'} ended"
             text = f"{node} takes it when {ended} and {claim_words} {names} released the devices"
         else:
             text = f"delete {claim_words} {names}, which no pod uses: {node} takes it then"
         yield ObjectRemedy(text, tuple(_deallocated(claim) for claim in some), tuple(users))
+
+
+def _combinations(claims: Sequence[ResourceClaim]) -> Iterator[Sequence[ResourceClaim]]:
+    """Yield single claims, then ever more together, and all of them; few of many claims."""
+    yield from ([one] for one in claims[:SINGLY])
+    count = 2
+    while count < len(claims):
+        yield claims[:count]
+        count += 1 if count < SINGLY else count
+    if len(claims) > 1:
+        yield claims
 
 
 def _deallocated(claim: ResourceClaim) -> ResourceClaim:
@@ -124,7 +141,7 @@ def _untainted(
     for item in objects.all(ResourceSlice):
         spec = item.spec
         devices = tuple(
-            replace(device, taints=())
+            replace(device, taints=tuple(t for t in device.taints if t.effect not in FORBIDDING))
             if (spec.driver, spec.pool.name, device.name) in tainted
             else device
             for device in spec.devices
@@ -136,6 +153,7 @@ def _untainted(
         f"{taint.key}:{taint.effect}"
         for _, device in tainted.values()
         for taint in device.spec.taints
+        if taint.effect in FORBIDDING
     )
     keys = " and ".join(dict.fromkeys(key for key, _ in tainted.values()))
     word = "devices" if len(tainted) > 1 else "device"

@@ -1,6 +1,7 @@
 """Explanations for claims without a volume on the pod's node."""
 
 import difflib
+import heapq
 from collections.abc import Iterator
 
 from koordinator.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
@@ -27,6 +28,8 @@ from koordinator.scheduler.rules.volumes import (
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.selection import matches_selector
+
+COMPARED = 32  # volumes whose topology is compared with the node's: matching it takes longest
 
 
 def claim_details(view: Snapshot, pod: PodClass, outcome: VolumeOutcome, reasons: list[str]) -> str:
@@ -182,20 +185,23 @@ def _why_none(view: Snapshot, claim: PersistentVolumeClaim, outcome: VolumeOutco
         for match in outcome.matches.matches
         if match.choice[row] >= 0
     }
-    candidates = []
-    for volume in view.objects.all(PersistentVolume):
-        if storage_class_name(volume) != name:
-            continue
-        problems = _problems(volume, claim)
-        if volume.metadata.name in taken:
-            problems.append(f"is needed for claim {taken[volume.metadata.name]}")
-        where = _topology_elsewhere(view, volume)
-        if where:
+    likely = heapq.nsmallest(
+        COMPARED,
+        (
+            (_problems(volume, claim), volume.metadata.name, volume)
+            for volume in view.objects.all(PersistentVolume)
+            if storage_class_name(volume) == name
+        ),
+        key=lambda each: (len(each[0]), each[1]),
+    )
+    for problems, volume_name, volume in likely:
+        if volume_name in taken:
+            problems.append(f"is needed for claim {taken[volume_name]}")
+        if where := _topology_elsewhere(view, volume):
             problems.append(f"is {where}")
-        candidates.append((len(problems), volume.metadata.name, problems))
-    if not candidates:
+    if not likely:
         return "; there is no volume of that class" if name else "; there is no volume without one"
-    _, nearest, problems = min(candidates)
+    problems, nearest, _ = min(likely, key=lambda each: (len(each[0]), each[1]))
     return f"; volume {nearest} {' and '.join(problems)}" if problems else ""
 
 
@@ -299,8 +305,9 @@ def _requirement(one: NodeSelectorRequirement) -> str:
 
 
 def _claims(objects: ObjectTable, pod: PodClass) -> Iterator[PersistentVolumeClaim]:
-    for volume in pod.spec.volumes:
-        name = claim_name(pod.name, volume)
+    """Yield the claims of a pod that exist, each once."""
+    names = dict.fromkeys(claim_name(pod.name, volume) for volume in pod.spec.volumes)
+    for name in names:
         claim = objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}") if name else None
         if claim is not None:
             yield claim

@@ -67,12 +67,12 @@ class VolumeOutcome:
         """Return whether an unbound claim gets a volume on that row."""
         selected = claim.metadata.annotations.get(SELECTED_NODE)
         if selected is None:
-            match = next(it for it in self.matches.matches if it.claim is claim)
+            match = next(it for it in self.matches.matches if it.claim.key == claim.key)
             if match.choice[row] != NONE or match.is_prebound:
                 return bool(match.choice[row] != NONE)
         elif self.node_names[row] != selected:
             return False
-        headroom = next(it.headroom for it in self.provisions if it.claim is claim)
+        headroom = next(it.headroom for it in self.provisions if it.claim.key == claim.key)
         return bool(headroom.allowed[row] and headroom.enough[row])
 
     def assumed(self, row: int, node: str) -> tuple[KubeObject, ...]:
