@@ -110,6 +110,7 @@ def test_batches_with_devices_equal_one_by_one(data: st.DataObject, most: int) -
     pods: list[Pod] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(states, "MOST_STATES", most)
+        patch.setattr(states, "MOST_PER_ROW", 0)
         patch.setattr(run_decisions, "_LONG_STREAK", 1)
         for attempt in range(data.draw(st.integers(1, 4))):
             drawn = data.draw(st.lists(st.sampled_from(KINDS), min_size=2, max_size=12))
@@ -222,3 +223,27 @@ def test_pod_that_is_aligned_to_numa_nodes_ends_a_batch(in_batches: list[int]) -
 
     assert [outcome[0] for outcome in step(one)] == [True] * 3
     assert not any(in_batches)
+
+
+def test_states_of_a_cluster_larger_than_their_bound_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a fleet without two nodes alike would work all of them out anew for each batch."""
+    monkeypatch.setattr(states, "MOST_STATES", 4)
+    cleared: list[int] = []
+    clear = states.DeviceStates._clear
+
+    def counted(self: states.DeviceStates, cluster: Any) -> None:
+        cleared.append(1)
+        clear(self, cluster)
+
+    monkeypatch.setattr(states.DeviceStates, "_clear", counted)
+    nodes = [obj for at in range(6) for obj in machine(f"m{at}", gpus=2 + at)]
+    one = embedded(*nodes, config=PLACES, report=False)
+    counts = []
+    for attempt in range(3):
+        one.load([renamed(KINDS[2], f"p{attempt}-{at}") for at in range(2)])
+        step(one)
+        counts.append(len(cleared))
+
+    assert counts[0] == counts[1] == counts[2]

@@ -24,7 +24,8 @@ from koordinator.scheduler.plugins.device_share.choices import DeviceRow, known_
 from koordinator.scheduler.plugins.device_share.requests import RequestEntry
 from koordinator.scheduler.snapshot import DeviceTable, PodAllocation, PodClass, Snapshot
 
-MOST_STATES = 1 << 15
+MOST_STATES = 1 << 13
+MOST_PER_ROW = 4  # or else states would be forgotten at each batch where no two nodes are alike
 _MOST_COLUMNS = 1 << 8
 _NO_REPORT = 0  # the state of nodes without a report: their kubelets allocate
 _AT_FIRST = 64
@@ -64,7 +65,7 @@ class DeviceStates:
         devices, self._compiled = snapshot.devices, snapshot.uses_kernels
         if (
             self._cluster is not devices
-            or len(self._numbers) > MOST_STATES
+            or len(self._numbers) > max(MOST_STATES, MOST_PER_ROW * len(snapshot))
             or len(self._entries) > _MOST_COLUMNS
             or not all(model in devices.models for model in self._models)
         ):
