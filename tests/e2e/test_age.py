@@ -3,7 +3,7 @@
 import pytest
 from tests.e2e.controlplane import ControlPlane
 from tests.soak import age
-from tests.soak.disturbances import DISTURBANCES
+from tests.soak.usage import DISTURBANCES
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,8 @@ from tests.e2e.manager_process import NAMESPACE
 from tests.e2e.real_node.colocation import install
 from tests.e2e.waiting import eventually
 from tests.e2e.witness import Witness, overcommitted
-from tests.soak.disturbances import DISTURBANCES, Disturbances, Replicas, start_replicas
+from tests.soak.disturbances import Disturbances, Replicas, start_replicas
+from tests.soak.usage import Course, Usage
 
 HOURS_S = 8 * 3600.0
 ALLOWED = 1.1  # of the memory at a tenth of the way
@@ -43,40 +43,6 @@ _CLAIMS = "/apis/resource.k8s.io/v1"
 _AGENT_PODS = "/api/v1/namespaces/default/pods"
 #: Requests that the API server is serving, such as watches, by verb and kind.
 _SERVED = "apiserver_longrunning_requests{"
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Resources of a process after a round."""
-
-    mib: float  # resident and of no file: the kernel may drop pages of files at any time
-    threads: int
-    files: int
-
-
-@dataclass(slots=True)
-class Course:
-    """Result of a soak: usage of each process, watches and duration, after each round."""
-
-    rounds: int = 0
-    seconds: list[float] = field(default_factory=list)
-    watches: list[int] = field(default_factory=list)  # of all clients, and the server's own
-    usage: dict[str, list[Usage]] = field(default_factory=dict)
-    disturbances: list[str] = field(default_factory=list)
-
-    @property
-    def first(self) -> int:
-        """Index of the round that the last one is compared with: at a tenth of the way.
-
-        In a short run later, when each disturbance has happened once, or half of the rounds have
-        passed: code that runs for the first time loads modules, makes decoders and opens
-        connections.
-        """
-        return max(self.rounds // 10, min(DISTURBANCES, self.rounds // 2))
-
-    def growth(self) -> dict[str, float]:
-        """Return memory at the end divided by memory in the first round that counts."""
-        return {name: each[-1].mib / each[self.first].mib for name, each in self.usage.items()}
 
 
 def run(

@@ -24,7 +24,6 @@ STEPPED_S = 10.0  # for which a clock is wrong
 #: takes seconds for an answer, leaders change all the time and nothing is decided.
 LEASE_S = 15.0
 AGENT_SUSPENDED_S = 20.0  # longer than a round of any timer but reports
-DISTURBANCES = 10  # kinds of them
 _PATIENCE_S = 120.0
 TRACEBACK_SHOWN = 3000  # characters
 _ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"

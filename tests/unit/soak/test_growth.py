@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import pytest
-from tests.soak.age import Course, Usage
 from tests.soak.agent import AgentChurn
 from tests.soak.census import census, growth
 from tests.soak.manager import ManagerChurn
 from tests.soak.scheduling import CONFIGURATION, SchedulerChurn
+from tests.soak.usage import Course, Usage
 from tests.soak.yarn import YarnChurn
 from tests.worlds import node, pod
 
