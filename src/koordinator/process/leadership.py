@@ -167,7 +167,7 @@ class Heartbeat:
     def problem(self) -> str:
         """Return for how long the loop has hung, empty if it doesn't; log where, once."""
         now_s, cpu_s = self._clock.now_s(), self._used_s()
-        if cpu_s != self._cpu_s:
+        if cpu_s and cpu_s != self._cpu_s:  # 0 once the thread has ended
             self._cpu_s, self._worked_s = cpu_s, now_s
         silent_s = now_s - self._beat_s
         waits_s = now_s - max(self._worked_s, self._beat_s)

@@ -151,6 +151,20 @@ def test_loop_that_resumes_is_healthy() -> None:
     assert heartbeat.problem() == ""
 
 
+def test_thread_that_ends_between_two_probes_has_not_worked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel knows an ended thread for a moment, then its CPU time can't be found out."""
+    loop = Loop(lambda: None)
+    loop.end()
+    used = iter((0.5, 0.0))
+    monkeypatch.setattr(Heartbeat, "_used_s", lambda _: next(used))
+    loop.heartbeat.problem()
+    loop.clock.advance_to(DEADLINE_S + 2)
+
+    assert "the loop waits" in loop.heartbeat.problem()
+
+
 def test_ended_thread_is_unhealthy() -> None:
     """It uses no CPU and comes round no more."""
     loop = Loop(lambda: None)
