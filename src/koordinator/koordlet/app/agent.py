@@ -141,7 +141,8 @@ class Koordlet:
             self._hardware.last,
             Node(metadata=ObjectMeta(name=self._options.node_name)),
         )
-        machine = Machine(node, hardware.cpus, hardware.kubelet.policy)
+        kubelet = hardware.kubelet
+        machine = Machine(node, hardware.cpus, kubelet.policy, knows_allocations=kubelet.is_known)
         offline = NodeView(now_s, machine, self.state.slo, (), self._layout, self._cgroups)
         hooks = PodHooks.of(offline, self._options.gates)
         self._runtime_hooks.publish(PublishedHooks(hooks))
@@ -162,7 +163,7 @@ class Koordlet:
         now_s = self._clock.now_s()
         if not self.state.is_synced and not self._started_offline:
             self.serve_from_checkpoint()
-        knows_cpus = self._hardware.read_cpus()  # including CPUs that the kubelet has allocated
+        knows_cpus = self._hardware.read_cpus()
         self._warnings.update(CPUS_UNREADABLE, self._hardware.cpu_problem)
         if self.state.is_known:
             self._publish_pods()  # first: a container may be waiting for it to be created

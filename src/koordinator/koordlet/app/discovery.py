@@ -78,7 +78,7 @@ def read_hardware(
     """Read the hardware.  ``gpus`` None skips the driver's GPUs, an empty ``xpu_folder`` XPUs.
 
     If the GPU driver fails, the GPUs of ``before`` are kept, because pods still use them.
-    Raises HostError if the CPUs can't be read, or which of them the kubelet has allocated.
+    Raises HostError if the CPUs can't be read.
     """
     cpus = read_cpus(files, roots.sys)
     read = replace(
@@ -407,7 +407,8 @@ class NodeHardware:
         if known is not None and all(new is old for new, old in zip(inputs, known[0], strict=True)):
             return known[1]
         allocations = _kubelet_allocations(hardware, pods)
-        machine = Machine(node, hardware.cpus, hardware.kubelet.policy, allocations)
+        kubelet = hardware.kubelet
+        machine = Machine(node, hardware.cpus, kubelet.policy, allocations, kubelet.is_known)
         self._machine = (inputs, machine)
         return machine
 

@@ -83,7 +83,11 @@ class TopologyReport:
     def report(
         self, view: NodeView, basics: CpuBasicInfo, memory: Mapping[int, NumaMemory]
     ) -> None:
-        """Queue a write of the current topology if it has changed."""
+        """Queue a write of the current topology if it has changed.
+
+        No object is created while it is unknown which CPUs the kubelet has allocated: the scheduler
+        would allocate them to other pods.
+        """
         wanted = topology_of(view, basics, memory)
         if self._is_known(wanted, view.now_s):
             return
@@ -93,7 +97,8 @@ class TopologyReport:
             try:
                 existing = cluster.get(NodeResourceTopology, wanted.metadata.name)
             except NotFoundError:
-                cluster.create(wanted)
+                if view.machine.knows_allocations:
+                    cluster.create(wanted)
                 return
             merged = merged_topology(existing, wanted)
             if merged != existing:

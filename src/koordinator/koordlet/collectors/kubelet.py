@@ -139,12 +139,15 @@ class _Checkpoint(msgspec.Struct, rename="camel"):
 class KubeletState:
     """Allocations of the CPU manager: policy none or static, and masks by pod UID.
 
-    ``problem`` is why an earlier reading is in effect; empty if the allocations are current.
+    ``problem`` is why the file could not be read; empty if the allocations are current.  The last
+    reading stays in effect; if there is none, ``is_known`` is False, and the policy counts as
+    static, under which CPUs belong to the kubelet.
     """
 
     policy: str = "none"
     cpus: Mapping[str, int] = field(default_factory=dict)
     problem: str = ""
+    is_known: bool = True
 
 
 def read_kubelet_state(
@@ -153,7 +156,7 @@ def read_kubelet_state(
     """Read the state of the CPU manager; policy none if the file is missing.
 
     A file that can't be read leaves ``before`` in effect: the kubelet still holds those CPUs.
-    Raises HostError if there is no ``before``.
+    Without a ``before`` the allocations are unknown.
     """
     path = f"{kubelet_root}/cpu_manager_state"
     try:
@@ -169,7 +172,7 @@ def read_kubelet_state(
     except (HostError, InputError, msgspec.DecodeError, msgspec.ValidationError) as error:
         problem = f"{path} must be a state of the kubelet's CPU manager: {error}"
         if before is None:
-            raise HostError(problem) from None
+            return KubeletState("static", problem=problem, is_known=False)
         return replace(before, problem=problem)
     return KubeletState(checkpoint.policy_name, {uid: mask for uid, mask in masks.items() if mask})
 

@@ -60,21 +60,28 @@ class NumaMemory:
 def topology_of(
     view: NodeView, basics: CpuBasicInfo, memory: Mapping[int, NumaMemory]
 ) -> NodeResourceTopology:
-    """Return the desired object; ``memory`` is by NUMA node."""
+    """Return the desired object; ``memory`` is by NUMA node.
+
+    What depends on the CPUs that the kubelet has allocated is left out while these are unknown.
+    """
     machine = view.machine
     pools = cpu_pools(view)
     meta = machine.node.metadata
     annotations = {
         **CPU_BASIC_INFO.entry(basics),
         **CPU_TOPOLOGY.entry(CpuTopology(detail=tuple(machine.cpus))),
-        **CPU_SHARED_POOLS.entry(pool_entries(view, pools.shared)),
         **BE_CPU_SHARED_POOLS.entry(pool_entries(view, pools.best_effort)),
-        **KUBELET_CPU_MANAGER_POLICY.entry(KubeletCpuManagerPolicy(policy=machine.kubelet_policy)),
-        **POD_CPU_ALLOCATIONS.entry(machine.kubelet_allocations),
         **NODE_RESERVATION.entry(
             replace(machine.reservation, reserved_cpus=format_cpu_list(machine.reserved_cpus))
         ),
     }
+    if machine.knows_allocations:
+        policy = KubeletCpuManagerPolicy(policy=machine.kubelet_policy)
+        annotations |= {
+            **CPU_SHARED_POOLS.entry(pool_entries(view, pools.shared)),
+            **KUBELET_CPU_MANAGER_POLICY.entry(policy),
+            **POD_CPU_ALLOCATIONS.entry(machine.kubelet_allocations),
+        }
     if SYSTEM_QOS_RESOURCE.key in meta.annotations:
         annotations |= SYSTEM_QOS_RESOURCE.entry(machine.system_qos)
     labels = {MANAGED_BY: MANAGER}

@@ -167,7 +167,10 @@ class CpuPools:
 
 
 def cpu_pools(view: NodeView) -> CpuPools:
-    """Return the pools.  Best-effort pods may also use CPUs bound to pods other than LSE."""
+    """Return the pools.  Best-effort pods may also use CPUs bound to pods other than LSE.
+
+    No CPU is known to be shared while it is unknown which ones the kubelet has allocated.
+    """
     machine = view.machine
     bound = exclusive = 0
     for pod in view.active_pods:
@@ -177,6 +180,8 @@ def cpu_pools(view: NodeView) -> CpuPools:
             exclusive |= cpus
     kept = machine.reserved_cpus | machine.exclusive_system_cpus
     shared = machine.all_cpus & ~(bound | machine.kubelet_cpus | kept)
+    if not machine.knows_allocations:
+        shared = 0
     best_effort = machine.all_cpus & ~(exclusive | kept)
     return CpuPools(
         {node: cpus & shared for node, cpus in machine.numa_nodes.items()},

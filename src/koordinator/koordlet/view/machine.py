@@ -29,13 +29,15 @@ class Machine:
     """Node object with the CPUs of the machine.
 
     ``cpus`` are ascending by id.  ``kubelet_policy`` is the policy of the kubelet's CPU manager,
-    static or none; ``kubelet_allocations`` are the CPUs that it allocated exclusively to pods.
+    static or none; ``kubelet_allocations`` are the CPUs that it allocated exclusively to pods;
+    without ``knows_allocations`` these are unknown.
     """
 
     node: Node
     cpus: Sequence[CpuInfo]
     kubelet_policy: str = "none"
     kubelet_allocations: tuple[PodCpuAllocation, ...] = ()
+    knows_allocations: bool = True
 
     @cached_property
     def all_cpus(self) -> int:

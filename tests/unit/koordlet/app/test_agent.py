@@ -10,7 +10,6 @@ from tests.memory_host import MemoryHost
 from tests.nodes import GIB, START_S, pod, slo
 from tests.unit.koordlet.app.world import ALL, World, ls_and_be
 
-from koordinator.api.annotations.numa import POD_CPU_ALLOCATIONS
 from koordinator.api.event import Event
 from koordinator.api.labels import ENABLE_NUMA_RESERVATION
 from koordinator.api.meta import ObjectMeta
@@ -564,34 +563,3 @@ def test_intervals_that_are_too_short_are_named() -> None:
         "spec.metricCollectPolicy.reportIntervalSeconds: must be at least 30, got 10: 30 is used"
     )
     assert world.cluster.get(NodeMetric, made.metadata.name).status is not None
-
-
-MANAGER = "/var/lib/kubelet/cpu_manager_state"
-STATIC = '{"policyName": "static", "entries": {"uid-other": {"main": "4-7"}}}'
-
-
-def test_kubelet_keeps_its_cpus_while_its_state_is_unreadable() -> None:
-    """Also by an agent that starts meanwhile; an event on the node has the file."""
-    world = World()
-    world.tree.host.put(MANAGER, STATIC)
-    world.agent = world.start()
-    for state in (STATIC, "{"):
-        world.tree.host.put(MANAGER, state)
-        world.seconds(70)
-        world.outbox.deliver(world.cluster)
-        (topology,) = world.cluster.list(NodeResourceTopology).items
-        (allocation,) = POD_CPU_ALLOCATIONS.read(topology.metadata) or ()
-        assert (allocation.uid, allocation.cpuset) == ("uid-other", "4-7")
-
-    written = len(world.tree.host.written)
-    world.agent = world.start()
-    world.seconds(70)
-    assert not world.agent.is_ready
-    assert len(world.tree.host.written) == written
-    world.outbox.deliver(world.cluster)
-    events = [each for each in world.cluster.list(Event).items if each.reason == "CPUsNotReadable"]
-    assert events
-    assert {MANAGER in each.note for each in events} == {True}
-    world.tree.host.put(MANAGER, STATIC)
-    world.seconds(70)
-    assert world.agent.is_ready

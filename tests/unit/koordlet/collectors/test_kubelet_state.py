@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from tests.memory_host import MemoryHost
 
-from koordinator.foundation.errors import HostError
 from koordinator.koordlet.collectors.kubelet import KubeletState, read_kubelet_state
 
 STATE: dict[str, Any] = {
@@ -40,15 +39,17 @@ def test_every_version_of_the_checkpoint_is_read(state: object, cpus: dict[str, 
 
 
 def test_unreadable_checkpoint_leaves_the_last_one_in_effect() -> None:
-    """The kubelet still holds those CPUs; without an earlier reading it is an error."""
+    """The kubelet still holds those CPUs; without an earlier reading they are unknown."""
     before, broken = read(STATE), STATE | {"data": "{"}
     kept = read(broken, before)
 
     assert replace(kept, problem="") == before
     assert kept.problem.startswith("/kubelet/cpu_manager_state must be a state of the kubelet's")
     assert read(STATE, kept) == before
-    with pytest.raises(HostError, match="cpu_manager_state"):
-        read(broken)
+    unknown = read(broken)
+    assert (unknown.is_known, unknown.problem) == (False, kept.problem)
+    assert read(broken, unknown) == unknown
+    assert read(STATE, unknown) == before
 
 
 def test_missing_checkpoint_is_that_of_no_cpu_manager() -> None:
