@@ -180,8 +180,7 @@ def with_least_requests(pod: Pod) -> Pod:
 
     own = spec.resources
     if own is not None:
-        requests = _least(own, pod.status.allocated_resources, pod.status.resources)
-        own = replace(own, requests=requests)
+        own = _least_resources(own, pod.status.allocated_resources, pod.status.resources)
     containers, first = tuple(map(least, spec.containers)), tuple(map(least, spec.init_containers))
     return replace(
         pod,
@@ -205,12 +204,17 @@ def least_of(container: Container, status: ContainerStatus) -> Container:
     granted, in_force = status.allocated_resources, status.resources
     if not granted and in_force is None:
         return container
-    own = container.resources
+    return replace(container, resources=_least_resources(container.resources, granted, in_force))
+
+
+def _least_resources(
+    own: ResourceRequirements, granted: ResourceList, in_force: ResourceRequirements | None
+) -> ResourceRequirements:
     requests, limits = _least(own, granted, in_force), own.limits
     if in_force is not None:
         bounds = in_force.limits
         limits = {name: min(most, bounds.get(name, most)) for name, most in limits.items()}
-    return replace(container, resources=replace(own, requests=requests, limits=limits))
+    return replace(own, requests=requests, limits=limits)
 
 
 def _least(

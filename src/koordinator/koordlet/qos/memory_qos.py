@@ -91,7 +91,7 @@ def container_values(
     _protect(values, request, settings)
     percent = settings.throttling_percent
     if percent is not None:
-        whole = pod.pod.spec.resources
+        whole = pod.least_spec.resources
         of_pod = value_of(whole.limits, name) if whole is not None else 0
         bound = value_of(container.limits, name) or of_pod or allocatable_bytes
         high = MAX_INT64
@@ -165,7 +165,7 @@ def _pod_request(pod: PodView) -> int:
 def _pod_limit(pod: PodView) -> int:
     """Return the limit of the pod as the kubelet computes it; unlimited if a container has none."""
     name = BATCH_MEMORY if pod.labelled_qos is QosClass.BE else MEMORY
-    spec = pod.pod.spec
+    spec = pod.least_spec
     parts = [each.resources for each in (*spec.containers, *spec.init_containers)]
     if spec.resources is not None and value_of(spec.resources.limits, name):
         parts = [spec.resources]

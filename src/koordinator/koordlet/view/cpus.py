@@ -17,7 +17,7 @@ from msgspec.structs import replace as replace_struct
 
 from koordinator.api.annotations.numa import CpuSharedPool
 from koordinator.api.conditions import is_condition_true
-from koordinator.api.core import ResourceList
+from koordinator.api.core import ResourceList, ResourceRequirements
 from koordinator.api.pod import Container, ContainerStatus, Pod, PodSpec
 from koordinator.api.qos import KubeQos, QosClass, kube_qos_of
 from koordinator.api.resource_names import CPU
@@ -120,7 +120,7 @@ def _limits(pod: Pod, spec: PodSpec) -> CpuLimits:
 
 
 def _in_force(pod: Pod) -> PodSpec:
-    """Return the spec with the limits of containers that their statuses report."""
+    """Return the spec with the limits that the status reports, of containers and of the pod."""
     status = pod.status
     statuses = {
         each.name: each for each in (*status.container_statuses, *status.init_container_statuses)
@@ -130,17 +130,25 @@ def _in_force(pod: Pod) -> PodSpec:
         reported = statuses.get(container.name)
         if reported is None or reported.resources is None:
             return container
-        limits = {**container.resources.limits, **reported.resources.limits}
         return replace_struct(
-            container, resources=replace_struct(container.resources, limits=limits)
+            container, resources=_with_limits(container.resources, reported.resources)
         )
 
-    spec = pod.spec
+    spec, whole = pod.spec, pod.spec.resources
+    if whole is not None and status.resources is not None:
+        whole = _with_limits(whole, status.resources)
     return replace_struct(
         spec,
+        resources=whole,
         containers=tuple(map(applied, spec.containers)),
         init_containers=tuple(map(applied, spec.init_containers)),
     )
+
+
+def _with_limits(
+    stated: ResourceRequirements, reported: ResourceRequirements
+) -> ResourceRequirements:
+    return replace_struct(stated, limits={**stated.limits, **reported.limits})
 
 
 def _milli(limits: ResourceList) -> int:

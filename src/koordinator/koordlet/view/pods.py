@@ -34,7 +34,7 @@ from koordinator.api.labels import (
     is_true,
 )
 from koordinator.api.node_slo import CpuBurstSettings
-from koordinator.api.pod import Container, ContainerStatus, Pod, is_terminal
+from koordinator.api.pod import Container, ContainerStatus, Pod, PodSpec, is_terminal
 from koordinator.api.qos import (
     KubeQos,
     PriorityBand,
@@ -47,7 +47,8 @@ from koordinator.api.qos import (
 )
 from koordinator.api.resource_qos import BlockDevice, MemorySettings, ResctrlQos
 from koordinator.domain.cgroups.layout import CgroupLayout
-from koordinator.domain.resized_pods import least_of, least_requests
+from koordinator.domain.pod_requests import pod_requests
+from koordinator.domain.resized_pods import least_of, with_least_requests
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import PathComponent, path_component
 from koordinator.foundation.lazy_dataclass import dataclass
@@ -135,7 +136,12 @@ class PodView:
     @cached_property
     def requests(self) -> dict[str, int]:
         """Granted requests: milli-CPU for ``cpu``, whole units otherwise."""
-        return least_requests(self.pod)
+        return pod_requests(self.least_spec)
+
+    @cached_property
+    def least_spec(self) -> PodSpec:
+        """The spec with granted amounts: a pending resize does not increase them."""
+        return with_least_requests(self.pod).spec
 
     @cached_property
     def stated_cpus(self) -> int:

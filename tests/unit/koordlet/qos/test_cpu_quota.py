@@ -346,6 +346,48 @@ def test_a_pending_resize_changes_nothing(reason: str, *, is_seen_first: bool) -
     assert node.quotas == {"c0": 133_334, "pod": 133_334}
 
 
+@pytest.mark.parametrize("is_seen_first", [True, False])
+@pytest.mark.parametrize("reason", ["Deferred", "Infeasible"])
+@pytest.mark.parametrize("whole", [500, 8000])
+def test_a_pending_resize_of_a_whole_pod_changes_nothing(
+    reason: str, *, whole: int, is_seen_first: bool
+) -> None:
+    """An agent that starts meanwhile reads the granted limit from the status of the pod."""
+    node = Node(limited(1000, 0, whole=2000), ratio="1.50")
+    node.kubelet(pod=200_000, c0=100_000, c1=200_000)
+    if is_seen_first:
+        node.seconds(2)
+    resized = limited(1000, 0, whole=whole)
+    condition = Condition(type="PodResizePending", status="True", reason=reason)
+    status = replace(resized.status, resources=cores(2000), conditions=(condition,))
+    node.change(replace(resized, status=status))
+
+    node.seconds(12)
+
+    assert node.quotas == {"c0": 66_667, "c1": 133_334, "pod": 133_334}
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_the_kubelet_lowers_the_limit_of_a_whole_pod(*, knows: bool) -> None:
+    """Its writes are taken also where an agent has started meanwhile, and burst had raised all."""
+    node = Node(limited(1000, 0, whole=2000), spec=AUTO)
+    node.kubelet(pod=200_000, c0=100_000, c1=200_000)
+    node.throttled = True
+    node.seconds(30)
+    assert node.quotas["c1"] > 200_000
+
+    resized = limited(1000, 0, whole=1500)
+    condition = Condition(type="PodResizeInProgress", status="True")
+    status = replace(resized.status, resources=cores(2000), conditions=(condition,))
+    if not knows:
+        node.burst = CpuBurst(np.random.default_rng(1), normalizes=True)
+    node.change(replace(resized, status=status))
+    node.second()
+    node.kubelet(c1=150_000, pod=150_000)
+    node.second()
+    assert node.quotas == {"c0": 100_000, "c1": 150_000, "pod": 150_000}
+
+
 def test_a_container_whose_start_was_refused_gets_room() -> None:
     """The kubelet starts it with its whole limit, above the normalized quota of its pod."""
     made = limited(2000)

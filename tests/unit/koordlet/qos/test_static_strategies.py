@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 from tests.nodes import GIB, LAYOUT, Tree, machine, pod, slo
 
+from koordinator.api.meta import Condition
 from koordinator.domain.cgroups.files import MAX_INT64, CgroupFile
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import Intent, RemoveResctrl, SetBlockDevice, SetCgroup, SetFile
@@ -53,6 +54,24 @@ def test_memory_high_is_below_the_limit_of_a_pod() -> None:
     whole = pod("x", limits={"memory": GIB}).spec.containers[0].resources
     tree = Tree()
     view = tree.add_pod(replace(made, spec=replace(made.spec, resources=whole)))
+
+    planned = plan_memory_qos(tree.view(view, slo=memory(throttlingPercent=80)))
+
+    high = values(planned, CgroupFile.MEMORY_HIGH)
+    assert high[view.containers[0].folder] == (GIB * 80 // 100 // 4096 * 4096)
+
+
+def test_memory_high_is_below_the_granted_limit_of_a_pod() -> None:
+    """A resize of the whole pod that is pending has not changed the limit."""
+    made = pod("a", "LS")
+    more, granted = (
+        pod("x", limits={"memory": amount}).spec.containers[0].resources
+        for amount in (4 * GIB, GIB)
+    )
+    pending = Condition(type="PodResizePending", status="True", reason="Deferred")
+    status = replace(made.status, resources=granted, conditions=(pending,))
+    tree = Tree()
+    view = tree.add_pod(replace(made, spec=replace(made.spec, resources=more), status=status))
 
     planned = plan_memory_qos(tree.view(view, slo=memory(throttlingPercent=80)))
 
