@@ -62,6 +62,9 @@ _BOUND_VALUE = re.compile(rf"{_VAGUE_VALUE.pattern}\w* *(?:[:=,)]| in )")
 #: Names that stay although they exist more than once, with the reason.
 SHARED: Mapping[str, str] = {}
 
+#: Spelling of a type alias: the name of a constant has capital letters only.
+_CAPITALIZED = re.compile("_?[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")
+
 #: Modules that stay although a verb is their name, with the reason.
 VERBS: Mapping[str, str] = {}
 
@@ -93,46 +96,30 @@ EXTENSION_POINTS = frozenset({"descheduler/contract.py:DeferringEvictPlugin"})
 _LISTING = re.compile(r"^(``\w+``(?:, ``\w+``)*) +\S", re.MULTILINE)
 
 
-#: Type aliases that are still defined more than once; the list only gets shorter.
-REPEATED_ALIASES = frozenset(
-    {
-        "Counts",
-    }
-)
-
-
-def repeated_aliases(source: Path = SOURCE) -> dict[str, list[str]]:
-    """Return the modules of every public type alias that is defined more than once."""
+def repeated_names(source: Path = SOURCE) -> dict[str, list[str]]:
+    """Return the modules of every public class or type alias whose name is defined repeatedly."""
     places: dict[str, list[str]] = defaultdict(list)
     for path, tree in _modules(source):
         for node in tree.body:
-            name = _alias_name(node)
-            if name is not None and not name.startswith("_") and name not in REPEATED_ALIASES:
+            name = node.name if isinstance(node, ast.ClassDef) else _alias_name(node)
+            if name is not None and not name.startswith("_"):
                 places[name].append(path)
-    return {name: paths for name, paths in sorted(places.items()) if len(paths) > 1}
+    return {
+        name: paths
+        for name, paths in sorted(places.items())
+        if len(paths) > 1 and name not in SHARED and not _is_kind_alone(paths)
+    }
 
 
 def _alias_name(node: ast.stmt) -> str | None:
     """Return the name that ``X = Mapping[…]`` defines, if it is an alias."""
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript | ast.BinOp):
         target = node.targets[0]
-        if isinstance(target, ast.Name) and re.fullmatch("_?[A-Z][A-Za-z0-9]*[a-z]", target.id):
+        if isinstance(target, ast.Name) and re.fullmatch(
+            "_?[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*", target.id
+        ):
             return target.id
     return None
-
-
-def repeated_classes(source: Path = SOURCE) -> dict[str, list[str]]:
-    """Return the modules of every public top-level class name that is defined more than once."""
-    places: dict[str, list[str]] = defaultdict(list)
-    for path, tree in _modules(source):
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(path)
-    return {
-        name: paths
-        for name, paths in sorted(places.items())
-        if len(paths) > 1 and name not in SHARED and not _is_kind_alone(paths)
-    }
 
 
 def gerunds(source: Path = SOURCE) -> list[str]:
@@ -267,12 +254,8 @@ def main() -> int:
     """Print what breaks a rule; return the exit status."""
     gc.disable()  # the trees of all modules stay until the end: searching them takes long
     wrong = [
-        f"class {name} is defined in {' and '.join(paths)}: give each a name that says what it is"
-        for name, paths in repeated_classes().items()
-    ]
-    wrong += [
-        f"type alias {name} is defined in {' and '.join(paths)}: define it once, or name each"
-        for name, paths in repeated_aliases().items()
+        f"{name} is defined in {' and '.join(paths)}: give each a name that says what it is"
+        for name, paths in repeated_names().items()
     ]
     wrong += [f"module {path} is called by a verb: name what is in it" for path in gerunds()]
     wrong += [

@@ -12,7 +12,7 @@ from koordinator.simulator import Simulation, demo_workload
 from koordinator.simulator.device_bars import BarJob, BarLanes, DeviceBar
 from koordinator.simulator.report import run_page
 from koordinator.simulator.run_report import (
-    Allocation,
+    AllocatedShares,
     NodeGroup,
     RunRecorder,
     RunReport,
@@ -43,7 +43,10 @@ def report(*, gpus: int = 16, title: str = "A day", waiting: int = 5) -> RunRepo
                 failed=0,
                 decisions=n,
                 scheduling_s=0.1 * n,
-                allocated={HOSTILE: Allocation(0.5, 0.4, 0.9), "cpu": Allocation(n / 100, 0.2)},
+                allocated={
+                    HOSTILE: AllocatedShares(0.5, 0.4, 0.9),
+                    "cpu": AllocatedShares(n / 100, 0.2),
+                },
                 gpu_fragmentation=0.3 if gpus else None,
                 pending_by_reason={"too little cpu is free": waiting, "its gang waits": n % 7},
             )

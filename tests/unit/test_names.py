@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from tests.names_check import (
     gerunds,
-    repeated_aliases,
-    repeated_classes,
+    repeated_names,
     stale_listings,
     unjustified_protocols,
     vague_names,
@@ -28,7 +27,7 @@ def package(folder: Path, **modules: str) -> Path:
 def test_a_class_name_that_exists_twice_is_found(tmp_path: Path) -> None:
     """Private classes and classes inside others may share their names."""
     inside = "class Outer:\n    class Plan: ...\n"
-    repeated = repeated_classes(
+    repeated = repeated_names(
         package(
             tmp_path,
             a="class Plan: ...\nclass _Row: ...\n",
@@ -73,7 +72,14 @@ def test_type_alias_that_is_defined_twice_is_found(tmp_path: Path) -> None:
         b="Fees = list[int]\n_Row = list[str]\nMAX = SIZES[1]\n",
     )
 
-    assert repeated_aliases(folder) == {"Fees": ["a.py", "b.py"]}
+    assert repeated_names(folder) == {"Fees": ["a.py", "b.py"]}
+
+
+def test_class_with_the_name_of_a_type_alias_is_found(tmp_path: Path) -> None:
+    """A word has one meaning, whether a class or an alias defines it."""
+    folder = package(tmp_path, a="Fees = dict[str, int]\n", b="class Fees: ...\n")
+
+    assert repeated_names(folder) == {"Fees": ["a.py", "b.py"]}
 
 
 def test_protocol_of_one_class_without_a_rule_is_found(tmp_path: Path) -> None:
@@ -121,8 +127,8 @@ def test_kinds_of_the_api_may_share_a_name_but_only_among_themselves(tmp_path: P
     """Kubernetes has two Events; a third one of ours is found."""
     kinds = {"api__core": "class Event: ...\n", "api__events": "class Event: ...\n"}
 
-    assert repeated_classes(package(tmp_path, **kinds)) == {}
-    assert list(repeated_classes(package(tmp_path, log="class Event: ...\n"))) == ["Event"]
+    assert repeated_names(package(tmp_path, **kinds)) == {}
+    assert list(repeated_names(package(tmp_path, log="class Event: ...\n"))) == ["Event"]
 
 
 def test_a_module_that_is_called_by_a_verb_is_found(tmp_path: Path) -> None:

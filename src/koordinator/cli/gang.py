@@ -22,7 +22,7 @@ from koordinator.api.kubescheduler.gates import (
 )
 from koordinator.api.node import Node
 from koordinator.cli.component.dataclass_flags import with_flags
-from koordinator.cli.component.flags import KUBECONFIG_CONTEXT, READ_CLUSTER, Files, Print
+from koordinator.cli.component.flags import KUBECONFIG_CONTEXT, READ_CLUSTER, ManifestFiles, Print
 from koordinator.cli.explain.text import why_in_short
 from koordinator.cli.help_pages import HelpGroup
 from koordinator.cli.input.configuration import (
@@ -55,7 +55,7 @@ gang = typer.Typer(
 class GangFlags:
     """Objects to read, defaults of gangs, and output."""
 
-    files: Files = None
+    files: ManifestFiles = None
     config: Annotated[
         str,
         typer.Option(

@@ -25,7 +25,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.resource_names import CPU, MEMORY
-from koordinator.cli.component.flags import KUBECONFIG_CONTEXT, READ_CLUSTER, Files
+from koordinator.cli.component.flags import KUBECONFIG_CONTEXT, READ_CLUSTER, ManifestFiles
 from koordinator.cli.help_pages import HelpGroup
 from koordinator.cli.input.live import is_live, with_cluster
 from koordinator.cli.output import console, warn
@@ -57,7 +57,7 @@ def _nodes() -> None:
 def show(
     name: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")],
     *,
-    files: Files = None,
+    files: ManifestFiles = None,
     kubeconfig: Annotated[str, typer.Option(help=READ_CLUSTER)] = "",
     context: Annotated[str, typer.Option(help=KUBECONFIG_CONTEXT)] = "",
 ) -> None:

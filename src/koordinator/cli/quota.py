@@ -22,7 +22,7 @@ from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.component.flags import (
     KUBECONFIG_CONTEXT,
     READ_CLUSTER,
-    Files,
+    ManifestFiles,
     Print,
     SchedulerGates,
 )
@@ -79,7 +79,7 @@ def quotas() -> None:
 class QuotaFlags:
     """Objects to read, quotas to show, and output."""
 
-    files: Files = None
+    files: ManifestFiles = None
     config: Annotated[
         str,
         typer.Option(

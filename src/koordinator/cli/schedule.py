@@ -16,8 +16,8 @@ from koordinator.api.reservation import Reservation
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.component.flags import (
     KUBECONFIG_CONTEXT,
-    Files,
     KubeVersionFlag,
+    ManifestFiles,
     Now,
     Print,
     SchedulerGates,
@@ -57,7 +57,7 @@ class FailOn(enum.StrEnum):
 class ScheduleFlags:
     """Objects to schedule, scheduler to use, and output."""
 
-    files: Files = None
+    files: ManifestFiles = None
     config: Config = ""
     plugin: PluginFiles = None
     now: Now = ""

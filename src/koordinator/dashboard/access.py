@@ -22,7 +22,7 @@ from koordinator.dashboard.waiting_pods import WaitingPods
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.process.authorization import Authorizer, Reviewer
+from koordinator.process.authorization import Authorizer, ReviewClient
 from koordinator.scheduler.snapshot import ClusterState
 
 REDACTED = "(another tenant)"
@@ -113,7 +113,7 @@ class ReviewedAccess:
     ``REVIEW_WAIT_S`` with the rights known by then; a later call returns more.
     """
 
-    def __init__(self, reviewer: Reviewer, clock: Clock) -> None:
+    def __init__(self, reviewer: ReviewClient, clock: Clock) -> None:
         """``reviewer`` must be thread-safe."""
         self._authorizer = Authorizer(reviewer, clock, cached_s=GRANT_TTL_S)
         self._clock = clock

@@ -112,10 +112,10 @@ def selected_nodes(nodes: Sequence[Node], selector: LabelSelector | None) -> Seq
     return [node for node in nodes if matches(selector, node.metadata.labels)]
 
 
-Rank = tuple[float, ...]
+SortKey = tuple[float, ...]
 
 
-def eviction_rank(pod: Pod, usage: float | None = None) -> Rank:
+def eviction_rank(pod: Pod, usage: float | None = None) -> SortKey:
     """Return a sort key; the lowest pod is evicted first.
 
     ``usage`` is the relief by the eviction of the pod: among equals the largest comes first, and

@@ -42,7 +42,7 @@ from koordinator.foundation.errors import InputError
 
 SWEPT_EVERY: Final = 1024  # calls of ``note``
 #: Returns the reservation for a pod, None if it needs none; raises InputError if it is invalid.
-Reserve = Callable[[Pod], Reservation | None]
+ReservationFactory = Callable[[Pod], Reservation | None]
 
 MOST_REFUSALS = 4096  # cached results of pods without a place, per cycle
 _ELSEWHERE = MoveGain(1.0, "the pod runs on another node")
@@ -193,7 +193,12 @@ class MoveProver:
         return bool(self._leaving)
 
     def prove(
-        self, pod: Pod, goal: MoveGoal | None, reserve: Reserve | None, *, waits: bool = False
+        self,
+        pod: Pod,
+        goal: MoveGoal | None,
+        reserve: ReservationFactory | None,
+        *,
+        waits: bool = False,
     ) -> MoveProof | SkippedMove:
         """Prove a move; with ``waits`` it may be ordered after the other moves of the cycle."""
         kind = lineage_of(pod), pod.spec.node_name
@@ -213,7 +218,7 @@ class MoveProver:
         self,
         pods: Sequence[Pod],
         goal: MoveGoal | None,
-        reserve: Reserve | None,
+        reserve: ReservationFactory | None,
         *,
         cordoning: str = "",
         then: Sequence[Pod] = (),
@@ -265,7 +270,7 @@ class MoveProver:
         return failed[0] if failed else landings[0]
 
     def _prove_now(
-        self, pod: Pod, goal: MoveGoal | None, reserve: Reserve | None
+        self, pod: Pod, goal: MoveGoal | None, reserve: ReservationFactory | None
     ) -> MoveProof | SkippedMove:
         """Prove a move while the pods of all moves of the cycle still run."""
         world = self._open_world()
@@ -310,7 +315,7 @@ class MoveProver:
         return None
 
     def _prove_later(
-        self, pod: Pod, goal: MoveGoal | None, reserve: Reserve | None
+        self, pod: Pod, goal: MoveGoal | None, reserve: ReservationFactory | None
     ) -> MoveProof | SkippedMove:
         """Prove a move after all other moves of the cycle."""
         world = self._open_world()
@@ -330,7 +335,11 @@ class MoveProver:
         return replace(result, after=after)
 
     def _try(
-        self, world: ForkedWorld, pod: Pod, goal: MoveGoal | None, reserve: Reserve | None
+        self,
+        world: ForkedWorld,
+        pod: Pod,
+        goal: MoveGoal | None,
+        reserve: ReservationFactory | None,
     ) -> MoveProof | SkippedMove:
         """Perform a move in the fork and evaluate it."""
         source = pod.spec.node_name

@@ -17,7 +17,7 @@ import msgspec
 from koordinator.foundation.errors import InputError
 
 WantedT = TypeVar("WantedT")
-Hook = Callable[[type, Any], Any]
+DecodeHook = Callable[[type, Any], Any]
 JsonDecoder = msgspec.json.Decoder  # noqa: TID251 -- the type alone
 
 _known: set[object] = set()
@@ -38,14 +38,14 @@ def decode_json(text: bytes | str | msgspec.Raw, wanted: Any = Any) -> Any:
     return msgspec.json.decode(text, type=wanted)  # noqa: TID251 -- prepared
 
 
-def decoder_of(wanted: type[WantedT], dec_hook: Hook | None = None) -> JsonDecoder[WantedT]:
+def decoder_of(wanted: type[WantedT], dec_hook: DecodeHook | None = None) -> JsonDecoder[WantedT]:
     """Return what decodes a type again and again; ``dec_hook`` makes what msgspec doesn't know."""
     _prepare(wanted)
     return JsonDecoder(wanted, dec_hook=dec_hook)
 
 
 def convert(
-    tree: Any, wanted: type[WantedT], *, str_keys: bool = False, dec_hook: Hook | None = None
+    tree: Any, wanted: type[WantedT], *, str_keys: bool = False, dec_hook: DecodeHook | None = None
 ) -> WantedT:
     """Return the value that a tree of containers means; ``str_keys``: it comes from JSON.
 

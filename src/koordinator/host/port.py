@@ -148,24 +148,24 @@ class RegionFolders(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class PerfCounts:
     """Counters of a cgroup's tasks, summed over all CPUs, for the time of counting."""
 
     cycles: float
     instructions: float
 
 
-class Counting(Protocol):
+class PerfCounting(Protocol):
     """Counting in progress; ``stop`` must be called. Rule R2."""
 
-    def stop(self) -> Counts:
+    def stop(self) -> PerfCounts:
         """Stop counting and return the counts.  Raises HostError."""
 
 
 class PerfEvents(Protocol):
     """Performance counters of this machine."""
 
-    def start(self, folder: str, cpus: Sequence[int]) -> Counting:
+    def start(self, folder: str, cpus: Sequence[int]) -> PerfCounting:
         """Start counting for a cgroup; ``folder`` is its absolute path.
 
         Raises MissingFileError for a vanished cgroup, and HostError if counters are missing or not
@@ -176,7 +176,7 @@ class PerfEvents(Protocol):
 class NoPerfEvents:
     """Machine without performance counters."""
 
-    def start(self, folder: str, cpus: Sequence[int]) -> Counting:
+    def start(self, folder: str, cpus: Sequence[int]) -> PerfCounting:
         raise HostError(f"cannot count for {folder} on {len(cpus)} CPUs: no performance counters")
 
 

@@ -86,7 +86,7 @@ class Review(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReviewResponse:
     """``after`` is the object as it is to be stored, None: as it is; ``code`` is of a refusal."""
 
     allowed: bool = True
@@ -95,15 +95,15 @@ class Answer:
     code: int = _BAD_REQUEST
 
 
-Reviewer = Callable[[Review], Answer]
+ReviewHandler = Callable[[Review], ReviewResponse]
 
 
-class _Envelope(msgspec.Struct):
+class _AdmissionReview(msgspec.Struct):
     request: Review | None = None
     api_version: str = msgspec.field(name="apiVersion", default=_VERSION)
 
 
-_DECODER = decoder_of(_Envelope)
+_DECODER = decoder_of(_AdmissionReview)
 
 
 class ReviewMetrics:
@@ -143,7 +143,7 @@ class ReviewMetrics:
 
 
 def review_application(
-    reviewers: Mapping[str, Reviewer],
+    reviewers: Mapping[str, ReviewHandler],
     *,
     not_ready: Callable[[], str],
     checks: Sequence[Check] = (),
@@ -173,7 +173,7 @@ class _Endpoint:
     def __init__(
         self,
         path: str,
-        reviewer: Reviewer,
+        reviewer: ReviewHandler,
         not_ready: Callable[[], str],
         metrics: ReviewMetrics | None,
     ) -> None:
@@ -209,24 +209,24 @@ class _Endpoint:
             )
         return Response(text, media_type="application/json")
 
-    def _answer(self, review: Review, version: str) -> tuple[Answer, bytes]:
+    def _answer(self, review: Review, version: str) -> tuple[ReviewResponse, bytes]:
         """Return the answer, and as it is sent; what a hook did not expect refuses the request."""
         try:
             answer = self._reviewer(review)
             return answer, msgspec.json.encode(_response(review, answer, version))
         except RecursionError:
-            answer = Answer(allowed=False, message=f"the object is {TOO_DEEP}")
+            answer = ReviewResponse(allowed=False, message=f"the object is {TOO_DEEP}")
         except MemoryError:
             raise
         except Exception as error:
             log.exception("review failed", extra={"path": self._path})
             if self._metrics is not None:
                 self._metrics.failed(self._path, error)
-            answer = Answer(allowed=False, message="internal error, see the log", code=500)
+            answer = ReviewResponse(allowed=False, message="internal error, see the log", code=500)
         return answer, msgspec.json.encode(_response(review, answer, version))
 
 
-def _response(review: Review, answer: Answer, version: str) -> dict[str, Any]:
+def _response(review: Review, answer: ReviewResponse, version: str) -> dict[str, Any]:
     response: dict[str, Any] = {"uid": review.uid, "allowed": answer.allowed}
     if not answer.allowed:
         response["status"] = {"code": answer.code, "message": answer.message}

@@ -43,7 +43,7 @@ KindT = TypeVar("KindT", bound=KubeObject)
 ValueT = TypeVar("ValueT")
 
 
-class Reviewer(Protocol):
+class ReviewClient(Protocol):
     """Part of a ``cluster.port.Cluster`` that reviews need."""
 
     def create(self, obj: KindT) -> KindT: ...
@@ -94,7 +94,7 @@ class Authorizer:
 
     def __init__(
         self,
-        reviewer: Reviewer,
+        reviewer: ReviewClient,
         clock: Clock,
         always_allowed: Sequence[str] = ALWAYS_ALLOWED,
         *,

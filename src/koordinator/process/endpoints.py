@@ -118,8 +118,8 @@ def _encoded(encode: _Encoder, families: Iterable[Metric]) -> bytes:
     return encode(cast("CollectorRegistry", _Families(families)))
 
 
-Parameters = Mapping[str, str]  # of the path's {placeholders} and of the query
-Answer = Callable[[Parameters], object]
+RequestParameters = Mapping[str, str]  # of the path's {placeholders} and of the query
+EndpointHandler = Callable[[RequestParameters], object]
 Setter = Callable[[str], str]
 
 
@@ -141,9 +141,9 @@ class Endpoints:
     #: By path.
     metrics: Mapping[str, CollectorRegistry] = field(default_factory=dict)
     #: By path, which may have {placeholders}.
-    pages: Mapping[str, Answer] = field(default_factory=dict)
+    pages: Mapping[str, EndpointHandler] = field(default_factory=dict)
     #: By path below /apis/v1, which may have {placeholders}; only a leader answers.
-    services: Mapping[str, Answer] = field(default_factory=dict)
+    services: Mapping[str, EndpointHandler] = field(default_factory=dict)
     is_leader: Callable[[], bool] = lambda: True
     #: By name below /debug/flags: take the text that was PUT, return what to say about it.
     flags: Mapping[str, Setter] = field(default_factory=dict)
@@ -204,7 +204,7 @@ def probes(health: Mapping[str, Sequence[Check]]) -> Starlette:
     return Starlette(routes=routes, max_body_size=LONGEST_BODY_BYTES)
 
 
-def version(_: Parameters) -> object:
+def version(_: RequestParameters) -> object:
     """Return version and platform in the form of Kubernetes' ``version.Info``."""
     number = importlib.metadata.version("koordinator")
     major, minor, *_rest = number.split(".")
@@ -217,7 +217,7 @@ def version(_: Parameters) -> object:
     }
 
 
-def thread_stacks(_: Parameters) -> str:
+def thread_stacks(_: RequestParameters) -> str:
     """Return the stack of each thread, for /debug/threads."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return "\n".join(
@@ -226,7 +226,7 @@ def thread_stacks(_: Parameters) -> str:
     )
 
 
-_Handler = Callable[[Request], Response]
+_RequestHandler = Callable[[Request], Response]
 
 
 def _health_routes(endpoint: HealthEndpoint) -> list[BaseRoute]:
@@ -247,7 +247,7 @@ def _health_routes(endpoint: HealthEndpoint) -> list[BaseRoute]:
     return [Route(path, report), *single]
 
 
-def _exposition(registry: CollectorRegistry, on_fault: FaultHandler) -> _Handler:
+def _exposition(registry: CollectorRegistry, on_fault: FaultHandler) -> _RequestHandler:
     def expose(request: Request) -> Response:
         text, content_type = exposed(registry, request.headers.get("accept", ""), on_fault)
         return Response(text, headers={"content-type": content_type})
@@ -255,7 +255,7 @@ def _exposition(registry: CollectorRegistry, on_fault: FaultHandler) -> _Handler
     return expose
 
 
-def _apart(path: str, show: _Handler, on_fault: FaultHandler) -> _Handler:
+def _apart(path: str, show: _RequestHandler, on_fault: FaultHandler) -> _RequestHandler:
     """Wrap a handler so that an exception is reported and answered with 500."""
 
     def respond(request: Request) -> Response:
@@ -270,14 +270,14 @@ def _apart(path: str, show: _Handler, on_fault: FaultHandler) -> _Handler:
     return respond
 
 
-def _page(answer: Answer) -> _Handler:
+def _page(answer: EndpointHandler) -> _RequestHandler:
     def show(request: Request) -> Response:
         return _response(answer({**request.query_params, **request.path_params}))
 
     return show
 
 
-def _leaders_page(answer: Answer, is_leader: Callable[[], bool]) -> _Handler:
+def _leaders_page(answer: EndpointHandler, is_leader: Callable[[], bool]) -> _RequestHandler:
     show = _page(answer)
 
     def show_if_leader(request: Request) -> Response:
@@ -291,7 +291,7 @@ def _leaders_page(answer: Answer, is_leader: Callable[[], bool]) -> _Handler:
     return show_if_leader
 
 
-def _index(services: Mapping[str, Answer]) -> Answer:
+def _index(services: Mapping[str, EndpointHandler]) -> EndpointHandler:
     """Return the list of services; what varies in a path is spelt ``:name``, as clients know it."""
     paths = (path.replace("{", ":").replace("}", "") for path in services)
     listed = sorted(SERVICES + path for path in paths)
@@ -314,7 +314,7 @@ def _response(answer: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(answer), status, media_type="application/json")
 
 
-def configz(configuration: Callable[[], msgspec.Struct]) -> Answer:
+def configz(configuration: Callable[[], msgspec.Struct]) -> EndpointHandler:
     """Return the page of a configuration: every field, spelt as in the file, defaults as well.
 
     Of bytes only the number is shown: they are keys and certificates.

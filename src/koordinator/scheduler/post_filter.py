@@ -9,7 +9,7 @@ from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.snapshot import ObjectChange, PlacedPod, PodClass, Snapshot
 
-Member = tuple[Pod, PodClass]
+ClassedPod = tuple[Pod, PodClass]
 Allows = Callable[[PlacedPod], bool]
 
 
@@ -57,7 +57,7 @@ class WhatIf(Protocol):
 
     def free_headroom(
         self,
-        members: Sequence[Member],
+        members: Sequence[ClassedPod],
         rows: IntArray | None = None,
         allows: Allows | None = None,
     ) -> "PostFilterResult":
@@ -68,7 +68,7 @@ class WhatIf(Protocol):
         ...
 
     def job_reasons(
-        self, members: Sequence[Member], rows: IntArray | None = None
+        self, members: Sequence[ClassedPod], rows: IntArray | None = None
     ) -> Mapping[str, int]:
         """Return what keeps a member of a job away without pods of lower priority: node counts."""
         ...
@@ -98,7 +98,7 @@ class Attempt:
     rejected: IntArray  # rows of nodes that exist and don't take the pod
     resolvable: BoolArray  # per rejected row: preemption might help
     refused_by: str = ""  # the plugin that refused the pod as a whole, if one did
-    members: tuple[Member, ...] = ()  # of a gang: all of them need a place
+    members: tuple[ClassedPod, ...] = ()  # of a gang: all of them need a place
     rows: IntArray | None = None  # of a gang: where the places may be; None: anywhere
     nominated_node: str = ""  # where the pod's victims are ending, if it has had any
     approval: VictimApproval | None = None  # called before a victim is chosen

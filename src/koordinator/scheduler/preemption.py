@@ -20,7 +20,7 @@ from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.post_filter import (
     Allows,
     Attempt,
-    Member,
+    ClassedPod,
     PostFilterResult,
     ProposedVictims,
 )
@@ -213,7 +213,7 @@ def not_eligible(attempt: Attempt, is_victim: Callable[[PlacedPod], bool]) -> st
 
 
 def headroom_for_job(
-    attempt: Attempt, members: Sequence[Member], allows: Allows | None = None
+    attempt: Attempt, members: Sequence[ClassedPod], allows: Allows | None = None
 ) -> PostFilterResult:
     """Return places for all members, and the victims; ``allows`` restricts the victims.
 

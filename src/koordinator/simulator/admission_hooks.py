@@ -9,7 +9,7 @@ from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.cluster.memory.admission import Admission, WriteOperation
 from koordinator.cluster.port import Reader
 from koordinator.foundation.errors import FaultHandler, InvalidError, NotFoundError, raise_fault
-from koordinator.manager.admission.hooks import Hook, HookOptions, enabled_hooks
+from koordinator.manager.admission.hooks import AdmissionHook, HookOptions, enabled_hooks
 from koordinator.manager.admission.lookup import AdmissionRequest, Denial
 from koordinator.manager.lookups import ChargedQuotas, ReaderLookup
 
@@ -57,7 +57,7 @@ def _all_rights(_user: UserInfo, _attributes: ResourceAttributes) -> bool:
     return True
 
 
-def _applies(hook: Hook, operation: WriteOperation, obj: KubeObject, suffix: str) -> bool:
+def _applies(hook: AdmissionHook, operation: WriteOperation, obj: KubeObject, suffix: str) -> bool:
     group, _, version = obj.API_VERSION.rpartition("/")
     if (hook.group, hook.version) != (group, version) or obj.PLURAL + suffix not in hook.resources:
         return False

@@ -57,7 +57,7 @@ TRACES: Final = (OPENB, *TRACE_READERS)
 _OPENB_AT: Final = "https://github.com/alibaba/clusterdata/tree/master/cluster-trace-gpu-v2023"
 
 AnySource = Source | Workload | Path | str | Iterable[KubeObject]
-Plugins = Iterable[PluginSpec[Any] | Path | str] | PluginSpec[Any] | Path | str
+PluginSources = Iterable[PluginSpec[Any] | Path | str] | PluginSpec[Any] | Path | str
 
 
 def load_source(
@@ -162,7 +162,7 @@ def simulate(
     config: KubeSchedulerConfiguration | Path | str | None = None,
     *,
     policy: str = "",
-    plugins: Plugins = (),
+    plugins: PluginSources = (),
     seed: int | None = None,
     until: float | str | None = None,
     trace: str = "",
@@ -217,7 +217,7 @@ def build_simulation(
     config: KubeSchedulerConfiguration | Path | str | None = None,
     *,
     policy: str = "",
-    plugins: Plugins = (),
+    plugins: PluginSources = (),
     seed: int | None = None,
     until: float | str | None = None,
     migrate: float | MoveSettings | None = None,
@@ -277,7 +277,7 @@ def schedule(
     objects: Iterable[KubeObject] | Path | str,
     config: KubeSchedulerConfiguration | Path | str | None = None,
     *,
-    plugins: Plugins = (),
+    plugins: PluginSources = (),
     **more: Any,
 ) -> ScheduleResult:
     """Schedule the pending pods of manifests and return every decision.

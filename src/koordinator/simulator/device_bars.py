@@ -68,7 +68,7 @@ class BarLanes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 @dataclass(slots=True)
-class _Allocation:
+class _OpenBar:
     """Current or ended allocation; ``placed`` is the last observed state of the pod."""
 
     node: str
@@ -84,11 +84,9 @@ class DeviceBars:
     """Record of allocations; owned by the thread that owns the scheduler."""
 
     def __init__(self, most: int = MAX_BARS) -> None:
-        self._ended: deque[_Allocation] = deque()
+        self._ended: deque[_OpenBar] = deque()
         self._most = most
-        self._open: dict[
-            int, dict[tuple[str, int], _Allocation]
-        ] = {}  # by row, then by pod and minor
+        self._open: dict[int, dict[tuple[str, int], _OpenBar]] = {}  # by row, then by pod and minor
         self._dropped_until_s: float | None = None
         self._state: ClusterState | None = None
         self._position = 0
@@ -152,7 +150,7 @@ class DeviceBars:
 
     def _update_row(self, state: ClusterState, row: int, now_s: float) -> None:
         known = self._open.get(row, {})
-        allocations: dict[tuple[str, int], _Allocation] = {}
+        allocations: dict[tuple[str, int], _OpenBar] = {}
         for placed in state.pods.on_row[row].values():
             for taken in placed.pod_allocation.devices.get(DeviceType.GPU, ()):
                 key = placed.key, taken.minor
@@ -165,7 +163,7 @@ class DeviceBars:
                 since_s = placed.since_s
                 start_s = now_s if now_s - since_s < _WHOLE_S else max(since_s, self._updated_s)
                 name = state.nodes.names[row]
-                allocations[key] = _Allocation(name, taken.minor, percent, start_s, placed)
+                allocations[key] = _OpenBar(name, taken.minor, percent, start_s, placed)
         for key, old in known.items():
             if allocations.get(key) is not old:
                 old.end_s = now_s
@@ -195,7 +193,7 @@ class DeviceBars:
 
 
 def _bar(
-    one: _Allocation, lane: int, jobs: dict[BarJob, int], sees: Callable[[str], bool]
+    one: _OpenBar, lane: int, jobs: dict[BarJob, int], sees: Callable[[str], bool]
 ) -> DeviceBar:
     pod = one.placed.pod
     bar = partial(DeviceBar, start_s=one.start_s, end_s=one.end_s, percent=one.percent)

@@ -21,7 +21,7 @@ from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 from koordinator.scheduler.snapshot.gpu_view import gpu_class, gpu_nodes, node_kinds
 from koordinator.scheduler.snapshot.nodes import RATIO_OF_GPU
-from koordinator.simulator.run_report import Allocation, NodeGroup, RunSample
+from koordinator.simulator.run_report import AllocatedShares, NodeGroup, RunSample
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.world import World
 
@@ -118,7 +118,7 @@ class WorldGauge:
             gpus=int(np.count_nonzero(nodes.gpus.total[rows, :, RATIO_OF_GPU])),
         )
 
-    def _allocation(self, pool: str) -> Allocation:
+    def _allocation(self, pool: str) -> AllocatedShares:
         rows, nodes = self._rows[pool], self._world.embedded.state.nodes
         cpu, memory = (
             float(nodes.requested[column, rows].sum() / nodes.allocatable[column, rows].sum())
@@ -126,7 +126,9 @@ class WorldGauge:
         )
         gpus = self._gpus_of[pool]
         used = int(nodes.gpus.used[rows, :, RATIO_OF_GPU].sum()) or self._requested_percent(rows)
-        return Allocation(cpu=cpu, memory=memory, gpu=float(used / (100 * gpus)) if gpus else 0.0)
+        return AllocatedShares(
+            cpu=cpu, memory=memory, gpu=float(used / (100 * gpus)) if gpus else 0.0
+        )
 
     # -- fragmentation -----------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ class AllocationColumns(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     gpu: tuple[float, ...]
 
 
-class Columns(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class SampleColumns(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All samples, one entry each in every column; ``time_s`` never goes back."""
 
     time_s: tuple[float, ...]
@@ -104,7 +104,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     wall_s: float
     parameters: dict[str, str]
     groups: tuple[NodeGroup, ...]
-    samples: Columns
+    samples: SampleColumns
     kinds: tuple[KindTotals, ...]
     total: KindTotals  # over all kinds
     node_failures: int
@@ -161,7 +161,7 @@ def to_json(report: RunReport) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
+class AllocatedShares:
     """Allocated shares, 0..1, of a group's capacity, including failed nodes."""
 
     cpu: float
@@ -180,7 +180,7 @@ class RunSample:
     failed: int  # so far
     decisions: int  # so far, accepted and rejected
     scheduling_s: float  # so far, wall time spent in the scheduler only
-    allocated: Mapping[str, Allocation]  # by node group, all of them
+    allocated: Mapping[str, AllocatedShares]  # by node group, all of them
     #: share of the free GPU milli that a typical pod could not use, 0..1 (FGD's definition:
     #: ``domain.gpus.options``); None where no GPU is free
     gpu_fragmentation: float | None = None
@@ -322,9 +322,9 @@ class RunRecorder:
     def _tally(self, kind: str) -> _Tally:
         return self._tallies.setdefault(kind, _Tally())
 
-    def _columns(self) -> Columns:
+    def _columns(self) -> SampleColumns:
         rows = self._samples
-        return Columns(
+        return SampleColumns(
             time_s=_floats(r.time_s for r in rows),
             pods_pending=_ints(r.pending for r in rows),
             pods_running=_ints(r.running for r in rows),

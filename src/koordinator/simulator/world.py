@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from koordinator.scheduler.features.metrics import SchedulerMetrics
 
 
-class Rank(IntEnum):
+class EventOrder(IntEnum):
     """Order of the events of one moment."""
 
     END = 0  # finished pods free their resources
@@ -294,11 +294,11 @@ class World:
         """Plan a node failure, which has no effect if the node is down at that time."""
         if node not in self._nodes:
             raise BugError(f"there is no node {node!r} that could fail")
-        self.at(at_s, partial(self._fail, node, repaired_after_s), Rank.NODE)
+        self.at(at_s, partial(self._fail, node, repaired_after_s), EventOrder.NODE)
 
     def change(self, at_s: float, obj: KubeObject, *, is_deleted: bool) -> None:
         """Plan the creation, change or deletion of an object other than a pod."""
-        self.at(at_s, partial(self._change, obj, is_deleted), Rank.NODE)
+        self.at(at_s, partial(self._change, obj, is_deleted), EventOrder.NODE)
 
     def _change(self, obj: KubeObject, is_deleted: bool) -> None:
         meta = obj.metadata
@@ -322,7 +322,9 @@ class World:
         if changed != stored:
             self.cluster.overwrite(changed)
 
-    def at(self, time_s: float, action: Callable[[], None], rank: Rank = Rank.SUBMIT) -> None:
+    def at(
+        self, time_s: float, action: Callable[[], None], rank: EventOrder = EventOrder.SUBMIT
+    ) -> None:
         """Plan an event.  Raises BugError for a time in the past."""
         if time_s < self.now_s:
             raise BugError(f"an event must not be before {self.now_s}, got {time_s}")
@@ -460,7 +462,7 @@ class World:
         self.at(
             self.now_s + run.submission.life.work_s,
             partial(self._finish, run, host.outage),
-            Rank.END,
+            EventOrder.END,
         )
 
     def _finish(self, run: SimulatedPod, outage: int) -> None:
@@ -468,7 +470,7 @@ class World:
             return
         left_s = self._node_model.work_left_s(run) if self._node_model is not None else 0.0
         if left_s > 0:
-            self.at(self.now_s + left_s, partial(self._finish, run, outage), Rank.END)
+            self.at(self.now_s + left_s, partial(self._finish, run, outage), EventOrder.END)
             return
         self._end(run, PodEvent.DONE)
         if self._keep_finished or self._recorder is not None:
@@ -496,7 +498,7 @@ class World:
         def submit() -> None:
             self._submit(submission, times, moves)
 
-        self.at(at_s, submit, Rank.SUBMIT)
+        self.at(at_s, submit, EventOrder.SUBMIT)
 
     def moved(self, key: str) -> None:
         """End a pod that the descheduler has evicted; its owner resubmits it immediately."""
@@ -576,8 +578,8 @@ class World:
         if self._node_model is not None:
             self._node_model.node_failed(name)
         noticed = partial(self._notice, name, host.outage)
-        self.at(self.now_s + self._grace_period_s, noticed, Rank.NODE)
-        self.at(self.now_s + repaired_after_s, partial(self._repair, name), Rank.NODE)
+        self.at(self.now_s + self._grace_period_s, noticed, EventOrder.NODE)
+        self.at(self.now_s + repaired_after_s, partial(self._repair, name), EventOrder.NODE)
 
     def _notice(self, name: str, outage: int) -> None:
         host = self._nodes[name]
@@ -586,7 +588,7 @@ class World:
         self._write_node(unreachable(self.cluster.get(Node, name), self.now_s))
         for run in host.pods.values():
             leave_s = self.now_s + seconds_tolerated(run.pod.spec.tolerations)
-            self.at(leave_s, partial(self._evict_from_failed, run, outage), Rank.DELETE)
+            self.at(leave_s, partial(self._evict_from_failed, run, outage), EventOrder.DELETE)
 
     def _evict_from_failed(self, run: SimulatedPod, outage: int) -> None:
         if run.stage is PodStage.INTERRUPTED and self._nodes[run.node].outage == outage:

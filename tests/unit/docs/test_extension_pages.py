@@ -18,7 +18,7 @@ from koordinator.api.crd import CustomResource
 from koordinator.api.registry import KINDS
 from koordinator.cli.main import app
 from koordinator.foundation.errors import InvalidError
-from koordinator.manager.admission.hooks import Hook
+from koordinator.manager.admission.hooks import AdmissionHook
 from koordinator.manager.admission.lookup import Denial
 
 PROGRAMS, WEBHOOKS = (
@@ -159,7 +159,7 @@ def test_hook_of_the_page_rejects_batch_pods_of_namespaces_without_owner() -> No
     )
     batch = request(pod(labels={"koordinator.sh/qosClass": "BE"}))
 
-    assert isinstance(hook, Hook)
+    assert isinstance(hook, AdmissionHook)
     assert hook.validate is not None
     with pytest.raises(Denial, match=r"namespace default: label example\.com/owner is required"):
         hook.validate(batch, bare)

@@ -13,7 +13,12 @@ from tests.unit.process.clients import Reply, ask, certificate_of
 from koordinator.api.core import Secret
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
-from koordinator.process.admission_reviews import Answer, Review, ReviewMetrics, review_application
+from koordinator.process.admission_reviews import (
+    Review,
+    ReviewMetrics,
+    ReviewResponse,
+    review_application,
+)
 from koordinator.process.certificates import ReplaceableContext
 from koordinator.process.http_server import HttpServer
 from koordinator.process.serving_secret import ServingSecret, self_signed
@@ -23,13 +28,13 @@ NOW_S = 1_767_225_600.0
 DAY_S = 86_400.0
 
 
-def labelling(review: Review) -> Answer:
+def labelling(review: Review) -> ReviewResponse:
     """Add a label; reject the user ``nobody``."""
     if review.user_info.username == "nobody":
-        return Answer(allowed=False, message="who are you?", code=403)
+        return ReviewResponse(allowed=False, message="who are you?", code=403)
     if review.name == "bug":
         raise ZeroDivisionError
-    return Answer(after={**(review.object or {}), "metadata": {"labels": {"a": "b"}}})
+    return ReviewResponse(after={**(review.object or {}), "metadata": {"labels": {"a": "b"}}})
 
 
 @contextmanager
@@ -215,7 +220,7 @@ def test_a_body_nested_too_deep_is_refused_and_the_next_one_is_answered() -> Non
 def test_a_review_that_recurses_is_a_refusal_with_a_reason() -> None:
     """The user sees what is wrong, and no stack."""
 
-    def recursing(_: Review) -> Answer:
+    def recursing(_: Review) -> ReviewResponse:
         raise RecursionError("maximum recursion depth exceeded")
 
     app = review_application({"/mutate-pod": recursing}, not_ready=lambda: "")

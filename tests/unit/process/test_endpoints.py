@@ -12,7 +12,7 @@ from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.process.endpoints import (
     LONGEST_BODY_BYTES,
     Endpoints,
-    Parameters,
+    RequestParameters,
     application,
     configz,
     thread_stacks,
@@ -30,7 +30,7 @@ class Component:
     synced: bool = True
     flags: list[str] = field(default_factory=list)
 
-    def node(self, parameters: Parameters) -> object:
+    def node(self, parameters: RequestParameters) -> object:
         name = parameters["name"]
         if name == "busy":
             raise TimeoutError("no answer within 10 s")

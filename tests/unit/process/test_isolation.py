@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from tests.unit.process.clients import Reply, ask
 
 from koordinator.foundation.errors import Fault
-from koordinator.process.endpoints import Endpoints, Parameters, application
+from koordinator.process.endpoints import Endpoints, RequestParameters, application
 from koordinator.process.http_server import HttpServer
 from koordinator.process.termination import FaultMetrics
 
@@ -61,7 +61,7 @@ def served(app: Starlette, *paths: str, accept: str = "") -> list[Reply]:
         server.stop()
 
 
-def page(_: Parameters) -> object:
+def page(_: RequestParameters) -> object:
     return "fine"
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from koordinator.foundation.clock import VirtualClock
 from koordinator.simulator.progress import LiveView
 from koordinator.simulator.run_report import (
-    Allocation,
+    AllocatedShares,
     NodeGroup,
     RunRecorder,
     RunSample,
@@ -40,7 +40,10 @@ class Run:
                 failed=5,
                 decisions=700,
                 scheduling_s=0.5,
-                allocated={"gpu [red]": Allocation(0.1, 0.2, 0.75), "cpu": Allocation(0.5, 0.6)},
+                allocated={
+                    "gpu [red]": AllocatedShares(0.1, 0.2, 0.75),
+                    "cpu": AllocatedShares(0.5, 0.6),
+                },
             )
         )
         self.view.update()

@@ -11,7 +11,7 @@ from rich.console import Console
 from koordinator.simulator.page import PageChart, PageSection, ResultPage
 from koordinator.simulator.report import run_page, summary_table
 from koordinator.simulator.run_report import (
-    Allocation,
+    AllocatedShares,
     NodeGroup,
     RunRecorder,
     RunReport,
@@ -49,7 +49,10 @@ def run_report(
                 failed=0,
                 decisions=100 * (n + 1),
                 scheduling_s=0.05 * (n + 1),
-                allocated={name: Allocation(share, 0.1, 0.8), "CPU servers": Allocation(0.75, 0.5)},
+                allocated={
+                    name: AllocatedShares(share, 0.1, 0.8),
+                    "CPU servers": AllocatedShares(0.75, 0.5),
+                },
                 gpu_fragmentation=0.4 if n else None,
                 pending_by_reason={"Insufficient cpu": 4, "too many pods": 3 + n},
             )
@@ -166,7 +169,7 @@ def test_a_page_has_no_cards_of_what_the_run_has_not() -> None:
             failed=0,
             decisions=1,
             scheduling_s=0.1,
-            allocated={"a": Allocation(0.5, 0.5)},
+            allocated={"a": AllocatedShares(0.5, 0.5)},
         )
     )
     page = run_page(taker.finish(wall_s=0.0))

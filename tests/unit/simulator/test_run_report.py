@@ -12,7 +12,7 @@ from koordinator.simulator.run_report import (
     OTHER,
     TOP_REASONS,
     UNTRIED,
-    Allocation,
+    AllocatedShares,
     NodeGroup,
     RunRecorder,
     RunReport,
@@ -43,7 +43,7 @@ def sample(time_s: float = START_S, **given_figures: object) -> RunSample:
         "failed": 0,
         "decisions": 0,
         "scheduling_s": 0.0,
-        "allocated": {"gpu": Allocation(0.0, 0.0), "cpu": Allocation(0.0, 0.0)},
+        "allocated": {"gpu": AllocatedShares(0.0, 0.0), "cpu": AllocatedShares(0.0, 0.0)},
     }
     return RunSample(time_s=time_s, **(figures | given_figures))  # type: ignore[arg-type] # any figure
 
@@ -51,7 +51,7 @@ def sample(time_s: float = START_S, **given_figures: object) -> RunSample:
 def test_columns_have_the_sampled_values() -> None:
     """One row per sample, in the order fed."""
     taker = recorder()
-    shares = {"gpu": Allocation(0.1, 0.2, 0.3), "cpu": Allocation(0.4, 0.5)}
+    shares = {"gpu": AllocatedShares(0.1, 0.2, 0.3), "cpu": AllocatedShares(0.4, 0.5)}
     taker.sample(sample())
     taker.sample(
         sample(
@@ -148,7 +148,9 @@ def test_the_cluster_is_the_groups_by_size() -> None:
     """30 cores at 20 % and 10 at 100 % are 40 %; GPUs count where there are any."""
     taker = recorder()
     taker.sample(
-        sample(allocated={"gpu": Allocation(0.2, 0.0, 0.5), "cpu": Allocation(1.0, 1.0, 0.0)})
+        sample(
+            allocated={"gpu": AllocatedShares(0.2, 0.0, 0.5), "cpu": AllocatedShares(1.0, 1.0, 0.0)}
+        )
     )
     cluster = taker.finish(wall_s=1.0).allocated()
 
@@ -241,7 +243,7 @@ def test_time_does_not_go_back() -> None:
 def test_a_sample_has_all_groups() -> None:
     """A group left out or unknown is a mistake of the simulator."""
     with pytest.raises(BugError, match=r"\['cpu', 'gpu'\].*Got \['tpu'\]"):
-        recorder().sample(sample(allocated={"tpu": Allocation(0.0, 0.0)}))
+        recorder().sample(sample(allocated={"tpu": AllocatedShares(0.0, 0.0)}))
 
 
 def test_the_latest_sample_can_be_watched() -> None:

@@ -14,7 +14,6 @@ from koordinator.api.kubescheduler.structs import (
     ConfigPercent,
     ConfigStruct,
     Count,
-    Int32,
     PluginArgs,
     PositiveCount,
     PositivePercent,
@@ -24,13 +23,14 @@ from koordinator.api.kubescheduler.structs import (
     fill,
 )
 from koordinator.api.labels import PRE_ALLOCATABLE
+from koordinator.api.meta import Int32
 from koordinator.api.resource_validation import is_extended
 from koordinator.api.syntax import check_label_key, invalid_value, join_path
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 
-AggregationType = Literal["", "avg", "p50", "p90", "p95", "p99"]
+OptionalAggregationType = Literal["", "avg", "p50", "p90", "p95", "p99"]
 
 _WEIGHTS = {"cpu": 1, "memory": 1}
 _THRESHOLDS = {"cpu": 65, "memory": 95}
@@ -65,10 +65,10 @@ class LoadAwareSchedulingAggregatedArgs(ConfigStruct, frozen=True, kw_only=True)
 
     #: usage in percent by resource from which a node is filtered
     usage_thresholds: dict[str, ConfigPercent] = field(default_factory=dict)
-    usage_aggregation_type: AggregationType = ""  # percentile for the filter, such as p95
+    usage_aggregation_type: OptionalAggregationType = ""  # percentile for the filter, such as p95
     #: time window for the filter; 0s takes the longest reported
     usage_aggregated_duration: Duration = Duration()
-    score_aggregation_type: AggregationType = ""  # percentile for the score
+    score_aggregation_type: OptionalAggregationType = ""  # percentile for the score
     #: time window for the score; 0s takes the longest reported
     score_aggregated_duration: Duration = Duration()
 

@@ -15,7 +15,6 @@ API_VERSION = "kubescheduler.config.k8s.io/v1"
 
 _MAX_INT32 = 2**31 - 1
 
-Int32 = Annotated[int, Meta(ge=-(2**31), le=_MAX_INT32)]
 Count = Annotated[int, Meta(ge=0, le=_MAX_INT32)]
 PositiveCount = Annotated[int, Meta(ge=1, le=_MAX_INT32)]
 Seconds = Annotated[int, Meta(ge=0)]

@@ -56,7 +56,9 @@ TlsKeyFile = Annotated[
     Path | None,
     typer.Option(help="Private key of the certificate, in PEM format.", rich_help_panel=SERVING),
 ]
-Files = Annotated[list[str] | None, typer.Option("--filename", "-f", metavar="FILE", help=_FILES)]
+ManifestFiles = Annotated[
+    list[str] | None, typer.Option("--filename", "-f", metavar="FILE", help=_FILES)
+]
 Now = Annotated[str, typer.Option(help=_NOW)]
 SchedulerGates = Annotated[
     str,

@@ -13,12 +13,18 @@ from starlette.types import ASGIApp
 from koordinator.cli.component.page_settings import PageSettings
 from koordinator.cli.component.process import ComponentProcess
 from koordinator.foundation.clock import Clock
-from koordinator.process.authorization import Authorizer, Reviewer
+from koordinator.process.authorization import Authorizer, ReviewClient
 from koordinator.process.certificates import (
     context_of_files,
     self_signed_context,
 )
-from koordinator.process.endpoints import Answer, Endpoints, application, probes, thread_stacks
+from koordinator.process.endpoints import (
+    EndpointHandler,
+    Endpoints,
+    application,
+    probes,
+    thread_stacks,
+)
 from koordinator.process.guard import Guard
 from koordinator.process.health import Check, shutdown_check
 from koordinator.process.http_server import HttpServer, is_loopback
@@ -32,13 +38,13 @@ REVIEWS_PER_S = 20.0  # protects the API server from a flood of unauthenticated 
 def process_servers(
     parts: ComponentProcess,
     settings: PageSettings,
-    connect: Callable[[], Reviewer],
+    connect: Callable[[], ReviewClient],
     name: str,
     *,
     alive: Sequence[Check],
     ready: Sequence[Check],
     metrics: Mapping[str, CollectorRegistry] | None = None,
-    pages: Mapping[str, Answer] | None = None,
+    pages: Mapping[str, EndpointHandler] | None = None,
     probe_address: tuple[str, int] | None = None,
 ) -> list[HttpServer]:
     """Return the servers of a component's health, metrics and debugging pages, not started yet.
@@ -67,7 +73,7 @@ def process_servers(
 def page_servers(
     app: ASGIApp,
     settings: PageSettings,
-    connect: Callable[[], Reviewer],
+    connect: Callable[[], ReviewClient],
     clock: Clock,
     name: str,
 ) -> list[HttpServer]:

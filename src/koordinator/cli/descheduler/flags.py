@@ -14,8 +14,8 @@ from koordinator.cli.component.flags import (
     READ_CLUSTER,
     WRITE_CONFIG,
     ConnectionFlags,
-    Files,
     KubeVersionFlag,
+    ManifestFiles,
     Now,
     OnceFiles,
     OnceNow,
@@ -174,7 +174,7 @@ def parse_gates(text: str) -> frozenset[str]:
 class PlanFlags:
     """Cluster, policy and output of a plan."""
 
-    files: Files = None
+    files: ManifestFiles = None
     kubeconfig: Annotated[str, typer.Option(help=READ_CLUSTER)] = ""
     context: Annotated[str, typer.Option(help=KUBECONFIG_CONTEXT)] = ""
     config: Annotated[

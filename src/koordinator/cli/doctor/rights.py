@@ -22,7 +22,7 @@ from koordinator.api.control_plane import (
 from koordinator.cli.doctor.findings import CheckResult, Finding, unreadable
 from koordinator.foundation.errors import ClusterError
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.process.authorization import Reviewer
+from koordinator.process.authorization import ReviewClient
 
 CHECK: Final = "rights"
 _MANIFEST: Final = "koordinator.yaml"
@@ -93,7 +93,7 @@ def _attributes(rules: Iterable[Mapping[str, Any]], namespace: str) -> Iterator[
 
 
 def check_rights(
-    reviewer: Reviewer, rights: Sequence[Right], namespace: str, *, as_self: str = ""
+    reviewer: ReviewClient, rights: Sequence[Right], namespace: str, *, as_self: str = ""
 ) -> CheckResult:
     """Review rights of ServiceAccounts, or the rights of component ``as_self`` for this user.
 
@@ -127,7 +127,7 @@ def check_rights(
 
 
 def _review(
-    reviewer: Reviewer, right: Right, namespace: str, *, as_self: str
+    reviewer: ReviewClient, right: Right, namespace: str, *, as_self: str
 ) -> SubjectAccessReviewStatus:
     if as_self:
         own = SelfSubjectAccessReviewSpec(resource_attributes=right.attributes)

@@ -19,8 +19,8 @@ from koordinator.api.pod import Pod, is_terminal
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.component.flags import (
     KUBECONFIG_CONTEXT,
-    Files,
     KubeVersionFlag,
+    ManifestFiles,
     Now,
     Print,
     SchedulerGates,
@@ -113,7 +113,7 @@ explain = typer.Typer(
 class ExplainFlags:
     """Objects to explain, current time, and scheduler configuration."""
 
-    files: Files = None
+    files: ManifestFiles = None
     config: Config = ""
     plugin: PluginFiles = None
     now: Now = ""

@@ -14,7 +14,7 @@ from koordinator.cli.component.process import ComponentProcess
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.executor.audit import AgentAuditTrail
-from koordinator.process.authorization import Reviewer
+from koordinator.process.authorization import ReviewClient
 from koordinator.process.endpoints import joined
 from koordinator.process.health import PING, Check
 from koordinator.process.http_server import HttpServer
@@ -36,7 +36,7 @@ class AgentPages:
     inquiries: Inquiries
     audit: AgentAuditTrail | None
     not_ready: Callable[[], str]
-    connect: Callable[[], Reviewer]
+    connect: Callable[[], ReviewClient]
 
     def servers(self) -> list[HttpServer]:
         """Return the servers, not started yet.  Raises InputError as ``page_servers``."""

@@ -37,8 +37,8 @@ from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.manager.admission.hooks import (
     MUTATING_NAME,
     VALIDATING_NAME,
+    AdmissionHook,
     Configuration,
-    Hook,
     HookOptions,
     configuration_patch,
     enabled_hooks,
@@ -50,10 +50,10 @@ from koordinator.manager.metrics import BindingMetrics, ManagerMetrics, QuotaWei
 from koordinator.manager.mirror import Controller
 from koordinator.manager.quota_view import QuotaRecord
 from koordinator.process.admission_reviews import (
-    Answer,
     Review,
-    Reviewer,
+    ReviewHandler,
     ReviewMetrics,
+    ReviewResponse,
     review_application,
 )
 from koordinator.process.authorization import Authorizer
@@ -237,7 +237,7 @@ class Webhooks:
     ) -> None:
         self._settings, self._cleanup = settings, cleanup
         self._metrics = ReviewMetrics(registry)
-        self._hooks: Sequence[Hook] = ()
+        self._hooks: Sequence[AdmissionHook] = ()
         if settings.flags.webhook.webhook_port:
             counted = BindingMetrics(registry).decided
             hooks = replace(settings.hooks, binding_decided=counted)
@@ -343,10 +343,12 @@ class Webhooks:
             log.exception("objects for webhook reviews could not be updated")
 
 
-def reviewer(hook: Hook, lookup: WatchLookup, components: Collection[str] = ()) -> Reviewer:
+def reviewer(
+    hook: AdmissionHook, lookup: WatchLookup, components: Collection[str] = ()
+) -> ReviewHandler:
     """Return what answers the reviews of a hook; ``components`` are users that are trusted."""
 
-    def review(admission: Review) -> Answer:
+    def review(admission: Review) -> ReviewResponse:
         request = AdmissionRequest(
             operation=admission.operation,
             namespace=admission.namespace,
@@ -360,11 +362,11 @@ def reviewer(hook: Hook, lookup: WatchLookup, components: Collection[str] = ()) 
         )
         try:
             if hook.mutate is not None:
-                return Answer(after=hook.mutate(request, lookup))
+                return ReviewResponse(after=hook.mutate(request, lookup))
             if hook.validate is not None:
                 hook.validate(request, lookup)
         except Denial as denial:
-            return Answer(allowed=False, message=str(denial), code=denial.code)
-        return Answer()
+            return ReviewResponse(allowed=False, message=str(denial), code=denial.code)
+        return ReviewResponse()
 
     return review

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from koordinator.cli.component.dataclass_flags import with_flags
-from koordinator.cli.component.flags import KUBECONFIG_CONTEXT, READ_CLUSTER, Files, Print
+from koordinator.cli.component.flags import KUBECONFIG_CONTEXT, READ_CLUSTER, ManifestFiles, Print
 from koordinator.cli.help_pages import HelpGroup
 from koordinator.cli.input.live import is_live
 from koordinator.cli.migrate.chart_values import check_values, is_values
@@ -47,7 +47,7 @@ def migrate() -> None:
 class CheckFlags:
     """Input of the check, and its output."""
 
-    files: Files = None
+    files: ManifestFiles = None
     command: Annotated[
         list[str] | None,
         typer.Option(

@@ -30,7 +30,7 @@ from koordinator.cluster.kubernetes.binding import BindingSender, KubernetesBind
 from koordinator.cluster.kubernetes.credentials import Credentials
 from koordinator.cluster.kubernetes.kubelet_pods import KubeletFollower, KubeletSource
 from koordinator.cluster.kubernetes.mailbox import Follower, Mailbox
-from koordinator.cluster.kubernetes.pages import Pager, Selection, decode_page
+from koordinator.cluster.kubernetes.pages import ListQuery, Pager, decode_page
 from koordinator.cluster.kubernetes.reflector import Reflector
 from koordinator.cluster.kubernetes.reports import Reports
 from koordinator.cluster.kubernetes.resources import (
@@ -178,7 +178,7 @@ class KubernetesCluster:
         field_selector: str = "",
     ) -> Listing[KindT]:
         """Return objects as ``port.Cluster.list``; none of a kind that is not installed."""
-        selection = Selection(kind_type, namespace, selector_text(label_selector), field_selector)
+        selection = ListQuery(kind_type, namespace, selector_text(label_selector), field_selector)
         pager = Pager(self._transport, selection, self._page_size)
         items: list[KindT] = []
         coming = self._background.start(pager.next(None))
@@ -202,7 +202,7 @@ class KubernetesCluster:
 
         As in a list of the API server, objects have no ``apiVersion`` and ``kind``.
         """
-        pager = Pager(self._transport, Selection(kind_type, fields=field_selector), self._page_size)
+        pager = Pager(self._transport, ListQuery(kind_type, fields=field_selector), self._page_size)
         items: list[JsonObject] = []
         page = None
         while page is None or page.next_page:
@@ -301,7 +301,7 @@ class KubernetesCluster:
         field_selectors: Mapping[type[KubeObject], str] = NO_SELECTORS,
         transforms: Mapping[type[KubeObject], Transform] = NO_TRANSFORMS,
     ) -> KubernetesWatch:
-        selections = [Selection(kind, fields=field_selectors.get(kind, "")) for kind in kind_types]
+        selections = [ListQuery(kind, fields=field_selectors.get(kind, "")) for kind in kind_types]
         channels = self._background.run(self._follow(selections))
         views = {kind: View(kind, transforms.get(kind)) for kind in kind_types}
         watch = KubernetesWatch(self._background, views, channels)
@@ -439,7 +439,7 @@ class KubernetesCluster:
         timed = replace(condition, last_transition_time=since)
         return dataclasses.replace(report, condition=timed)
 
-    async def _follow(self, selections: Sequence[Selection]) -> Sequence[tuple[Mailbox, Follower]]:
+    async def _follow(self, selections: Sequence[ListQuery]) -> Sequence[tuple[Mailbox, Follower]]:
         channels = []
         for selection in selections:
             mailbox = Mailbox(_MAILBOX_BYTES, self._wakeup)
@@ -448,7 +448,7 @@ class KubernetesCluster:
             channels.append((mailbox, follower))
         return channels
 
-    def _follower(self, selection: Selection, mailbox: Mailbox) -> Follower:
+    def _follower(self, selection: ListQuery, mailbox: Mailbox) -> Follower:
         if self._kubelet is not None and selection.kind_type is Pod:
             return KubeletFollower(
                 self._transport, self._connection, self._clock, self._kubelet, mailbox

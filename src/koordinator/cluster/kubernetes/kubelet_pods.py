@@ -20,7 +20,7 @@ from yarl import URL
 from koordinator.cluster.kubernetes.connection import ApiServer, Connection, Identity, Pem
 from koordinator.cluster.kubernetes.credentials import Access, Credentials
 from koordinator.cluster.kubernetes.mailbox import Follower, Mailbox
-from koordinator.cluster.kubernetes.pages import Page, read_list_head
+from koordinator.cluster.kubernetes.pages import ListPage, read_list_head
 from koordinator.cluster.kubernetes.transport import Request, Transport
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.decoders import decode_json
@@ -145,7 +145,7 @@ class KubeletFollower(Follower):
             return str(error)
         state = (body, running, self._refresh)
         if state != self._handed_over:
-            page = Page(
+            page = ListPage(
                 body,
                 is_first=True,
                 refresh=self._refresh,

@@ -8,7 +8,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 
-from koordinator.cluster.kubernetes.pages import Page, VersionList
+from koordinator.cluster.kubernetes.pages import ListPage, VersionList
 from koordinator.foundation.errors import BugError, KoordinatorError
 from koordinator.foundation.lazy_dataclass import dataclass
 
@@ -27,7 +27,7 @@ class WatchRefusal:
     error: KoordinatorError
 
 
-Item = Page | Lines | VersionList | WatchRefusal
+Item = ListPage | Lines | VersionList | WatchRefusal
 
 
 class Mailbox:
@@ -78,7 +78,7 @@ class Mailbox:
 
 def _size(item: Item) -> int:
     match item:
-        case Page(body=body):
+        case ListPage(body=body):
             return len(body)
         case Lines(texts=texts):
             return sum(map(len, texts))

@@ -33,7 +33,7 @@ _VERSIONS_PER_PAGE = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ListQuery:
     """Selection of a list: kind, namespace (None for all) and selectors."""
 
     kind_type: type[KubeObject]
@@ -85,7 +85,7 @@ _VERSIONED = decoder_of(_VersionedObject)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """A part of a list as the server sent it.
 
     ``refresh`` is the number of the relist request that this list answers.  Objects that are not in
@@ -112,7 +112,7 @@ class VersionList:
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class UndecodedName:
     """Name of an object that can't be decoded otherwise."""
 
     namespace: str
@@ -126,7 +126,7 @@ class Pager:
     """
 
     def __init__(
-        self, transport: Transport, selection: Selection, page_size: int, accept: str = _JSON
+        self, transport: Transport, selection: ListQuery, page_size: int, accept: str = _JSON
     ) -> None:
         self._transport = transport
         self._accept = accept
@@ -134,7 +134,7 @@ class Pager:
         self._page_size = page_size
         self._restarts = 0
 
-    async def next(self, last: Page | None) -> Page:
+    async def next(self, last: ListPage | None) -> ListPage:
         """Return the page after ``last``; the first one for None, and perhaps also for others."""
         while True:
             try:
@@ -145,7 +145,7 @@ class Pager:
                 last = None
                 self._restarts += 1
 
-    async def _fetch(self, next_page: str) -> Page:
+    async def _fetch(self, next_page: str) -> ListPage:
         selection = self._selection
         path = with_query(
             selection.path,
@@ -156,10 +156,10 @@ class Pager:
         )
         body = await self._transport.call(Request("GET", path, accept=self._accept))
         body, head = read_list_head(body, f"GET {selection.path}")
-        return Page(body, not next_page, head.next_page, head.resource_version)
+        return ListPage(body, not next_page, head.next_page, head.resource_version)
 
 
-async def list_versions(transport: Transport, selection: Selection, refresh: int) -> VersionList:
+async def list_versions(transport: Transport, selection: ListQuery, refresh: int) -> VersionList:
     """Return the versions of all selected objects.  Raises ClusterError."""
     pager = Pager(transport, selection, _VERSIONS_PER_PAGE, _METADATA)
     objects: list[ObjectVersion] = []
@@ -193,8 +193,10 @@ def read_list_head(body: bytes, what: str) -> tuple[bytes, _ListMeta]:
 
 
 def decode_page(
-    page: Page, kind_type: type[KindT], is_current: Callable[[ObjectVersion], bool] | None = None
-) -> tuple[list[KindT], list[Name]]:
+    page: ListPage,
+    kind_type: type[KindT],
+    is_current: Callable[[ObjectVersion], bool] | None = None,
+) -> tuple[list[KindT], list[UndecodedName]]:
     """Return the objects of a page, and the names of those that can't be decoded.
 
     Objects whose version ``is_current`` are not decoded, which would take most of the time of a
@@ -209,7 +211,7 @@ def decode_page(
     return list(whole.items or ()), []
 
 
-def decode_named(raw: msgspec.Raw, kind_type: type[KindT]) -> KindT | Name | None:
+def decode_named(raw: msgspec.Raw, kind_type: type[KindT]) -> KindT | UndecodedName | None:
     """Return an object; its name if it can't be decoded, which is logged; None without a name."""
     try:
         return decode(raw, kind_type)
@@ -230,29 +232,31 @@ def _version_of(raw: msgspec.Raw) -> ObjectVersion | None:
         return None
 
 
-def _name_in(raw: msgspec.Raw) -> Name:
+def _name_in(raw: msgspec.Raw) -> UndecodedName:
     try:
         meta = decode(cut_nesting(bytes(raw)), _Named).metadata
     except InputError:
-        return Name("", "")
-    return Name(meta.namespace, meta.name)
+        return UndecodedName("", "")
+    return UndecodedName(meta.namespace, meta.name)
 
 
 def _decode_items(
-    page: Page, kind_type: type[KindT], is_current: Callable[[ObjectVersion], bool] | None = None
-) -> tuple[list[KindT], list[Name]]:
+    page: ListPage,
+    kind_type: type[KindT],
+    is_current: Callable[[ObjectVersion], bool] | None = None,
+) -> tuple[list[KindT], list[UndecodedName]]:
     try:
         raws = decode(page.body, _List[msgspec.Raw]).items or ()
     except InputError as error:
         raise ClusterError(f"list of {kind_type.PLURAL}: {error}") from None
     objects: list[KindT] = []
-    names: list[Name] = []
+    names: list[UndecodedName] = []
     for raw in raws:
         if is_current is not None and (version := _version_of(raw)) and is_current(version):
-            names.append(Name(version.namespace, version.name))
+            names.append(UndecodedName(version.namespace, version.name))
             continue
         decoded = decode_named(raw, kind_type)
-        if isinstance(decoded, Name):
+        if isinstance(decoded, UndecodedName):
             names.append(decoded)
         elif decoded is not None:
             objects.append(decoded)

@@ -19,7 +19,7 @@ from koordinator.cluster.kubernetes.failures import (
     UnreachableError,
 )
 from koordinator.cluster.kubernetes.mailbox import Follower, Lines, Mailbox, WatchRefusal
-from koordinator.cluster.kubernetes.pages import Page, Pager, Selection, list_versions
+from koordinator.cluster.kubernetes.pages import ListPage, ListQuery, Pager, list_versions
 from koordinator.cluster.kubernetes.resources import AbsentKinds, with_query
 from koordinator.cluster.kubernetes.transport import Request, Transport
 from koordinator.foundation.decoders import decode_json
@@ -78,7 +78,7 @@ class Reflector(Follower):
     def __init__(
         self,
         transport: Transport,
-        selection: Selection,
+        selection: ListQuery,
         mailbox: Mailbox,
         *,
         page_size: int,
@@ -254,7 +254,7 @@ class Reflector(Follower):
             self._absent.add(self._selection.kind_type)
         if self._absent_since_refresh != self._refresh:
             self._absent_since_refresh = self._refresh
-            await self._mailbox.put(Page(_EMPTY, is_first=True, refresh=self._refresh))
+            await self._mailbox.put(ListPage(_EMPTY, is_first=True, refresh=self._refresh))
 
     def _after_failure(self, error: ClusterError) -> float:
         self._failures += 1

@@ -24,9 +24,9 @@ from koordinator.cluster.kubernetes.background import Background
 from koordinator.cluster.kubernetes.failures import ForbiddenError
 from koordinator.cluster.kubernetes.mailbox import Follower, Item, Lines, Mailbox, WatchRefusal
 from koordinator.cluster.kubernetes.pages import (
-    Name,
+    ListPage,
     ObjectVersion,
-    Page,
+    UndecodedName,
     VersionList,
     decode_named,
     decode_page,
@@ -139,7 +139,7 @@ class View:
     def apply(self, item: Item) -> Iterator[WatchEvent]:
         """Yield the events of one item.  Raises what it refuses."""
         match item:
-            case Page():
+            case ListPage():
                 yield from self._apply_page(item)
             case VersionList(refresh=refresh):
                 if self._catch_up is not None and refresh == self._requested:
@@ -169,7 +169,7 @@ class View:
         if number >= self._requested:
             self._catch_up = None
 
-    def _apply_page(self, page: Page) -> Iterator[WatchEvent]:
+    def _apply_page(self, page: ListPage) -> Iterator[WatchEvent]:
         if page.is_first:
             self._unseen = set(self.objects)
         is_repeated = page.versioned and bool(self.objects)
@@ -189,7 +189,7 @@ class View:
             self._end_refresh(page.refresh)
 
     def _is_current(self, version: ObjectVersion) -> bool:
-        known = self.objects.get(self._key_of(Name(version.namespace, version.name)))
+        known = self.objects.get(self._key_of(UndecodedName(version.namespace, version.name)))
         return known is not None and (
             (known.metadata.uid, known.metadata.resource_version)
             == (version.uid, version.resource_version)
@@ -197,7 +197,7 @@ class View:
 
     def _apply_line(self, text: bytes) -> Iterator[WatchEvent]:
         kind, decoded = self._decode(text)
-        if isinstance(decoded, Name):
+        if isinstance(decoded, UndecodedName):
             if kind == EventType.DELETED:
                 yield from self._removed(self._key_of(decoded))
         elif decoded is not None:
@@ -207,14 +207,14 @@ class View:
                 else (self._updated(decoded))
             )
 
-    def _decode(self, text: bytes) -> tuple[str, KubeObject | Name | None]:
+    def _decode(self, text: bytes) -> tuple[str, KubeObject | UndecodedName | None]:
         try:
             line = decode(text, self._line_type)
         except InputError:
             return self._decode_step_by_step(text)
         return line.type, line.object
 
-    def _decode_step_by_step(self, text: bytes) -> tuple[str, KubeObject | Name | None]:
+    def _decode_step_by_step(self, text: bytes) -> tuple[str, KubeObject | UndecodedName | None]:
         try:
             raw = decode(cut_nesting(text), _Line[msgspec.Raw])
         except InputError as error:
@@ -248,7 +248,7 @@ class View:
                 last = self._transform(last)
             yield WatchEvent(EventType.DELETED, last or old, old)
 
-    def _key_of(self, name: Name | ObjectVersion) -> str:
+    def _key_of(self, name: UndecodedName | ObjectVersion) -> str:
         return f"{name.namespace}/{name.name}" if self._kind_type.NAMESPACED else name.name
 
 

@@ -22,7 +22,7 @@ from koordinator.cluster.port import NO_TRANSFORMS, EventType, Transform, WatchE
 _BOOKMARK = WatchEvent(EventType.BOOKMARK, KubeObject())
 _TRIM = 1 << 6  # events that all have seen are dropped this many at a time
 
-Selection = Mapping[type[KubeObject], Sequence[FieldRequirement]]
+FieldSelectors = Mapping[type[KubeObject], Sequence[FieldRequirement]]
 
 
 class WatchLog:
@@ -84,7 +84,7 @@ class MemoryWatch:
     def __init__(
         self,
         log: WatchLog,
-        selection: Selection,
+        selection: FieldSelectors,
         initial: Sequence[WatchEvent],
         refresh: Callable[[], None],
         transforms: Mapping[type[KubeObject], Transform] = NO_TRANSFORMS,

@@ -13,7 +13,7 @@ from koordinator.api.pod_migration_job import (
     PodMigrationJob,
 )
 from koordinator.api.workload import Job
-from koordinator.descheduler.candidates import Rank, eviction_rank
+from koordinator.descheduler.candidates import SortKey, eviction_rank
 from koordinator.descheduler.contract import (
     Handle,
 )
@@ -49,7 +49,7 @@ SPARE_BUCKETS = 64  # expired buckets kept before a sweep
 
 log = logging.getLogger(__name__)
 
-_FIRST: Rank = ()  # a job without a pod: it fails without moving anything
+_FIRST: SortKey = ()  # a job without a pod: it fails without moving anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def migrating_by_group(
     return Counter(each.group for each in known if each.group)
 
 
-def _pod_rank(waiting: ArbitratedJob) -> Rank:
+def _pod_rank(waiting: ArbitratedJob) -> SortKey:
     return _FIRST if waiting.pod is None else eviction_rank(waiting.pod)
 
 

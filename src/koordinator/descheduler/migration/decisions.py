@@ -100,7 +100,7 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserve:
+class CreateReservation:
     """Create a reservation for the pod."""
 
     pod: Pod
@@ -114,14 +114,14 @@ class AssignReservationOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenReservation:
     """Open the reservation to pods: the pod of the job is terminating or deleted."""
 
     reservation: Reservation
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class CloseReservation:
     """Close the reservation to pods: it was opened for an eviction that was not made."""
 
     reservation: Reservation
@@ -142,7 +142,15 @@ class Wait:
     until_s: float | None = None
 
 
-JobDecision = Transition | Reserve | AssignReservationOrder | Open | Close | Evict | Wait
+JobDecision = (
+    Transition
+    | CreateReservation
+    | AssignReservationOrder
+    | OpenReservation
+    | CloseReservation
+    | Evict
+    | Wait
+)
 
 _WAIT = Wait()
 
@@ -155,7 +163,7 @@ def decide(seen: JobSituation) -> JobDecision:
     if (end := _failure_of(seen)) is not None:
         return Transition(end)
     if (early := _opened_early(seen)) is not None:
-        return Close(early)
+        return CloseReservation(early)
     if state in _BEFORE_EVICTION and not _was_evicted(seen):
         is_limited = seen.its_pod is not None and seen.next_eviction_s > seen.now_s
         if is_limited and EVICT not in job.metadata.annotations:
@@ -163,7 +171,7 @@ def decide(seen: JobSituation) -> JobDecision:
     if state in _NEEDS_RESERVATION and (failure := _reservation_failure(seen)) is not None:
         return failure
     closed = _closed_reservation(seen) if state in _WAITS_FOR_NEXT_POD else None
-    return _STEPS[state](seen) if closed is None else Open(closed)
+    return _STEPS[state](seen) if closed is None else OpenReservation(closed)
 
 
 def ttl_s(job: PodMigrationJob) -> float:
@@ -231,7 +239,7 @@ def _reserve(seen: JobSituation) -> JobDecision:
     if scheduled is not None and scheduled.status == "True":  # of the first reservation
         used = ObjectReference(name=job.metadata.annotations.get(USED_RESERVATION, ""))
         return Transition(JobEvent.RESERVATION_USED, EventFacts(reservation=used))
-    return Transition(JobEvent.POD_MISSING) if pod is None else Reserve(pod)
+    return Transition(JobEvent.POD_MISSING) if pod is None else CreateReservation(pod)
 
 
 def _await_reservation(seen: JobSituation) -> JobDecision:

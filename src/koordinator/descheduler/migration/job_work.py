@@ -40,12 +40,12 @@ from koordinator.descheduler.migration.arbitration import Arbiter, EvictionBucke
 from koordinator.descheduler.migration.arguments import MigrationControllerArgs
 from koordinator.descheduler.migration.decisions import (
     AssignReservationOrder,
-    Close,
+    CloseReservation,
+    CreateReservation,
     Evict,
     JobDecision,
     JobSituation,
-    Open,
-    Reserve,
+    OpenReservation,
     Transition,
     Wait,
     deadline_s,
@@ -338,13 +338,13 @@ class JobWork:
                 if event in _ALSO_AFTER_EVICTION and (issued := self._record_issued_eviction(job)):
                     return issued
                 return self._write_event(job, event, facts)
-            case Reserve(pod=pod):
+            case CreateReservation(pod=pod):
                 return self._reserve(job, pod)
             case AssignReservationOrder(reservation=reservation):
                 self._assign_reservation_order(reservation)
-            case Open(reservation=reservation):
+            case OpenReservation(reservation=reservation):
                 self._open(job, reservation)
-            case Close(reservation=reservation):
+            case CloseReservation(reservation=reservation):
                 return self._record_issued_eviction(job) or self._close(job, reservation)
             case Evict(pod=pod, reservation=reservation):
                 return self._evict(job, pod, reservation)

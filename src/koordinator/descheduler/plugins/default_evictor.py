@@ -14,8 +14,8 @@ from msgspec import field
 from koordinator.api.annotations.scheduling import PREFERS_NO_EVICTION
 from koordinator.api.core import Namespace
 from koordinator.api.event import Event, new_event, reference_to
-from koordinator.api.kubescheduler.structs import ConfigStruct, Count, Int32
-from koordinator.api.meta import LabelSelector
+from koordinator.api.kubescheduler.structs import ConfigStruct, Count
+from koordinator.api.meta import Int32, LabelSelector
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget, PriorityClass

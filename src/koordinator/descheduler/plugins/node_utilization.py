@@ -14,7 +14,8 @@ nodeutilization.go.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from koordinator.api.kubescheduler.structs import ConfigStruct, Count, Int32
+from koordinator.api.kubescheduler.structs import ConfigStruct, Count
+from koordinator.api.meta import Int32
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.descheduler.candidates import in_low_priority_order

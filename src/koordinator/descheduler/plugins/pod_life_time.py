@@ -6,8 +6,8 @@ Source: kubernetes-sigs/descheduler pkg/framework/plugins/podlifetime.
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from koordinator.api.kubescheduler.structs import ConfigStruct, Int32, Seconds
-from koordinator.api.meta import Condition
+from koordinator.api.kubescheduler.structs import ConfigStruct, Seconds
+from koordinator.api.meta import Condition, Int32
 from koordinator.api.node import Node
 from koordinator.api.pod import ContainerStatus, Pod
 from koordinator.descheduler.candidates import (

@@ -5,7 +5,8 @@ Source: kubernetes-sigs/descheduler pkg/framework/plugins/removefailedpods.
 
 from collections.abc import Sequence
 
-from koordinator.api.kubescheduler.structs import Int32, Seconds
+from koordinator.api.kubescheduler.structs import Seconds
+from koordinator.api.meta import Int32
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.descheduler.candidates import (

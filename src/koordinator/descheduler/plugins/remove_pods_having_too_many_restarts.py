@@ -5,7 +5,7 @@ Source: kubernetes-sigs/descheduler pkg/framework/plugins/removepodshavingtooman
 
 from collections.abc import Sequence
 
-from koordinator.api.kubescheduler.structs import Int32
+from koordinator.api.meta import Int32
 from koordinator.api.node import Node
 from koordinator.api.pod import ContainerStatus, Pod
 from koordinator.descheduler.candidates import (

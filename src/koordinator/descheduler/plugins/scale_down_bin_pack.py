@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from koordinator.api.annotations.scheduling import POD_DELETION_COST
-from koordinator.api.kubescheduler.structs import Int32, fill
-from koordinator.api.meta import LabelSelector
+from koordinator.api.kubescheduler.structs import fill
+from koordinator.api.meta import Int32, LabelSelector
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.descheduler.candidates import CandidateFilter, candidates_of, selected_nodes

@@ -13,12 +13,12 @@ from koordinator.foundation.cel.library import SORTED
 from koordinator.foundation.cel.syntax import (
     Bind,
     Call,
+    Expression,
     Fold,
     Identifier,
     ListOf,
     Literal,
     MapOf,
-    Node,
     Select,
     UInt,
 )
@@ -61,7 +61,7 @@ class Checker(NodeVisitor[CelType]):
         self._functions, self._records = functions, records
         self._scope = dict(variables)
 
-    def type_of(self, node: Node) -> CelType:
+    def type_of(self, node: Expression) -> CelType:
         """Return the type.  Raises InputError for what no value could make right."""
         return self.visit(node)
 
@@ -180,7 +180,7 @@ class Checker(NodeVisitor[CelType]):
         body = self._within({node.variable: _inner(value)}, node.body)
         return body if node.kind == "optFlatMap" else CelType("optional_type", (body,))
 
-    def _within(self, more: Mapping[str, CelType], body: Node) -> CelType:
+    def _within(self, more: Mapping[str, CelType], body: Expression) -> CelType:
         outer, self._scope = self._scope, {**self._scope, **more}
         try:
             return self.type_of(body)
@@ -212,7 +212,7 @@ def _require(function: str, kind: CelType, accepted: tuple[str, ...]) -> None:
         raise InputError(f"found no matching overload for '{function}' applied to '{kind}'")
 
 
-def qualified_name(node: Node | None) -> str:
+def qualified_name(node: Expression | None) -> str:
     """Return ``a.b`` if the node is nothing but names; empty otherwise."""
     if isinstance(node, Identifier):
         return node.name
@@ -250,7 +250,7 @@ def _filled_in(result: CelType, bound: Mapping[str, CelType]) -> CelType:
 Path = tuple[str, ...]  # a variable, then the names of fields and keys
 
 
-def reads_of(tree: Node, variables: Container[str]) -> frozenset[Path] | None:
+def reads_of(tree: Expression, variables: Container[str]) -> frozenset[Path] | None:
     """Return the longest paths that an expression reads; None if they are unknown."""
     paths: set[Path] = set()
     open_nodes = [tree]
@@ -268,7 +268,7 @@ def reads_of(tree: Node, variables: Container[str]) -> frozenset[Path] | None:
     return frozenset(paths)
 
 
-def _path(node: Node, variables: Container[str]) -> Path:
+def _path(node: Expression, variables: Container[str]) -> Path:
     """Return the path that a node denotes; empty if it is no path."""
     if isinstance(node, Identifier):
         return (node.name,) if node.name in variables else ()
@@ -283,7 +283,7 @@ def _path(node: Node, variables: Container[str]) -> Path:
     return ()
 
 
-def _children(node: Node) -> Iterator[Node]:
+def _children(node: Expression) -> Iterator[Expression]:
     match node:
         case Select():
             yield node.operand

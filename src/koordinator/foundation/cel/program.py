@@ -24,12 +24,12 @@ from koordinator.foundation.cel.library import (
 from koordinator.foundation.cel.syntax import (
     Bind,
     Call,
+    Expression,
     Fold,
     Identifier,
     ListOf,
     Literal,
     MapOf,
-    Node,
     Select,
     parse,
 )
@@ -256,7 +256,7 @@ class _Compiler(NodeVisitor[_Code]):
 
         return bind
 
-    def _scoped(self, names: Iterable[str], body: Node) -> _Code:
+    def _scoped(self, names: Iterable[str], body: Expression) -> _Code:
         outer, self._names = self._names, {*self._names, *names}
         try:
             return self.visit(body)
@@ -409,7 +409,7 @@ _ENDS: Mapping[str, Callable[[_Rounds, _Code, Activation], Any]] = {
 }
 
 
-def _size_of(node: Node) -> int:
+def _size_of(node: Expression) -> int:
     """Return how many nodes an evaluation visits, without bodies of macros: they pay themselves."""
     size, left = 0, [node]
     while left:

@@ -68,7 +68,7 @@ class Identifier:
 class Select:
     """``operand.field``; of an optional access ``operand.?field``; a test is ``has()``."""
 
-    operand: "Node"
+    operand: "Expression"
     field: str
     optional: bool = False
     test: bool = False
@@ -79,22 +79,22 @@ class Call:
     """A function, or a method of ``target``."""
 
     function: str
-    args: "tuple[Node, ...]"
-    target: "Node | None" = None
+    args: "tuple[Expression, ...]"
+    target: "Expression | None" = None
 
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
     """``[a, ?b]``; the second of a pair is true for an optional element."""
 
-    elements: "tuple[tuple[Node, bool], ...]"
+    elements: "tuple[tuple[Expression, bool], ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
     """``{k: v, ?k: o}``."""
 
-    entries: "tuple[tuple[Node, Node, bool], ...]"
+    entries: "tuple[tuple[Expression, Expression, bool], ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +107,10 @@ class Fold:
     """
 
     kind: str
-    operand: "Node"
+    operand: "Expression"
     variable: str
-    body: "Node"
-    condition: "Node | None" = None  # of a map with three arguments
+    body: "Expression"
+    condition: "Expression | None" = None  # of a map with three arguments
     second: str = ""
 
     @property
@@ -124,12 +124,12 @@ class Bind:
     """``cel.bind(variable, value, body)``, and ``optMap``, whose value is an optional."""
 
     variable: str
-    value: "Node"
-    body: "Node"
+    value: "Expression"
+    body: "Expression"
     kind: str = "bind"  # or optMap, optFlatMap
 
 
-Node = Literal | Identifier | Select | Call | ListOf | MapOf | Fold | Bind
+Expression = Literal | Identifier | Select | Call | ListOf | MapOf | Fold | Bind
 
 
 @cache
@@ -178,7 +178,7 @@ class _Token:
     at: int
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> Expression:
     """Return the tree of an expression.  Raises InputError with the position of the error."""
     return _Parser(text).whole()
 
@@ -203,7 +203,7 @@ def _broken(text: str, at: int, what: str) -> InputError:
     return InputError(f"line {line}, column {column}: {what}")
 
 
-def _balanced(function: str, terms: list[Node]) -> Node:
+def _balanced(function: str, terms: list[Expression]) -> Expression:
     """Return a tree of an associative operator that is no deeper than it has to be."""
     while len(terms) > 1:
         pairs = [terms[i : i + 2] for i in range(0, len(terms), 2)]
@@ -211,7 +211,7 @@ def _balanced(function: str, terms: list[Node]) -> Node:
     return terms[0]
 
 
-def _children(node: Node) -> list[Node]:  # noqa: PLR0911 -- one for each kind of node
+def _children(node: Expression) -> list[Expression]:  # noqa: PLR0911 -- one for each kind of node
     match node:
         case Select():
             return [node.operand]
@@ -230,7 +230,7 @@ def _children(node: Node) -> list[Node]:  # noqa: PLR0911 -- one for each kind o
             return []
 
 
-def _is_deep(tree: Node) -> bool:
+def _is_deep(tree: Expression) -> bool:
     """Return whether the tree is deeper than ``MAX_DEPTH``; level by level, without recursion."""
     level = [tree]
     for _ in range(MAX_DEPTH):
@@ -249,7 +249,7 @@ class _Parser:
         self._next = 0
         self._depth = 0
 
-    def whole(self) -> Node:
+    def whole(self) -> Expression:
         tree = self._expression()
         if self._token.kind != "end":
             raise self._unexpected()
@@ -287,7 +287,7 @@ class _Parser:
 
     # -- operators, from the weakest -------------------------------------------------------------
 
-    def _expression(self) -> Node:
+    def _expression(self) -> Expression:
         self._depth += 1
         if self._depth > _MAX_NESTING:
             raise _broken(self._text, self._token.at, f"more than {_MAX_NESTING} nested parts")
@@ -299,38 +299,38 @@ class _Parser:
         self._depth -= 1
         return condition
 
-    def _disjunction(self) -> Node:
+    def _disjunction(self) -> Expression:
         terms = [self._conjunction()]
         while self._take("||"):
             terms.append(self._conjunction())
         return _balanced("_||_", terms)
 
-    def _conjunction(self) -> Node:
+    def _conjunction(self) -> Expression:
         terms = [self._relation()]
         while self._take("&&"):
             terms.append(self._relation())
         return _balanced("_&&_", terms)
 
-    def _relation(self) -> Node:
+    def _relation(self) -> Expression:
         left = self._sum()
         while sign := self._take(*_RELATIONS):
             name = "@in" if sign == "in" else f"_{sign}_"
             left = Call(name, (left, self._sum()))
         return left
 
-    def _sum(self) -> Node:
+    def _sum(self) -> Expression:
         left = self._product()
         while sign := self._take("+", "-"):
             left = Call(f"_{sign}_", (left, self._product()))
         return left
 
-    def _product(self) -> Node:
+    def _product(self) -> Expression:
         left = self._unary()
         while sign := self._take("*", "/", "%"):
             left = Call(f"_{sign}_", (left, self._unary()))
         return left
 
-    def _unary(self) -> Node:
+    def _unary(self) -> Expression:
         signs = 0
         if self._token.text == "!" and self._token.kind == "sign":
             while self._take("!"):
@@ -349,10 +349,10 @@ class _Parser:
 
     # -- operands ----------------------------------------------------------------------------
 
-    def _member(self) -> Node:
+    def _member(self) -> Expression:
         return self._member_of(self._primary())
 
-    def _member_of(self, operand: Node) -> Node:
+    def _member_of(self, operand: Expression) -> Expression:
         while True:
             if self._take("."):
                 operand = self._selected(operand)
@@ -364,7 +364,7 @@ class _Parser:
             else:
                 return operand
 
-    def _selected(self, operand: Node) -> Node:
+    def _selected(self, operand: Expression) -> Expression:
         optional = bool(self._take("?"))
         if self._token.kind == "quoted":
             field = self._token.text[1:-1]
@@ -376,15 +376,17 @@ class _Parser:
         at = self._tokens[self._next - 1].at
         return self._macro(field, operand, self._arguments(), at)
 
-    def _arguments(self) -> tuple[Node, ...]:
-        args: list[Node] = []
+    def _arguments(self) -> tuple[Expression, ...]:
+        args: list[Expression] = []
         while not self._take(")"):
             if args:
                 self._expect(",")
             args.append(self._expression())
         return tuple(args)
 
-    def _macro(self, function: str, target: Node, args: tuple[Node, ...], at: int) -> Node:
+    def _macro(
+        self, function: str, target: Expression, args: tuple[Expression, ...], at: int
+    ) -> Expression:
         if function in _FOLDS and len(args) in ((2, 3) if function == "map" else (2,)):
             variable = self._variable(args[0], at)
             condition = args[1] if len(args) == 3 else None  # noqa: PLR2004 -- map(x, if, what)
@@ -399,7 +401,9 @@ class _Parser:
             return Bind(self._variable(args[0], at), args[1], args[2])
         return Call(function, args, target)
 
-    def _fold_of_pairs(self, function: str, target: Node, args: tuple[Node, ...], at: int) -> Node:
+    def _fold_of_pairs(
+        self, function: str, target: Expression, args: tuple[Expression, ...], at: int
+    ) -> Expression:
         first, second = self._variable(args[0], at), self._variable(args[1], at)
         if first == second:
             raise _broken(self._text, at, f"duplicate variable name: {first}")
@@ -407,12 +411,12 @@ class _Parser:
         kind = "exists_one" if function == "existsOne" else function
         return Fold(kind, target, first, args[-1], condition, second)
 
-    def _variable(self, node: Node, at: int) -> str:
+    def _variable(self, node: Expression, at: int) -> str:
         if not isinstance(node, Identifier):
             raise _broken(self._text, at, "argument must be a simple name")
         return node.name
 
-    def _primary(self) -> Node:  # noqa: C901, PLR0911 -- one for each kind of operand
+    def _primary(self) -> Expression:  # noqa: C901, PLR0911 -- one for each kind of operand
         token = self._token
         if token.kind == "number":
             return self._number(negative=False)
@@ -441,13 +445,13 @@ class _Parser:
             return self._has(args, token.at)
         return Call(name, args)
 
-    def _has(self, args: tuple[Node, ...], at: int) -> Node:
+    def _has(self, args: tuple[Expression, ...], at: int) -> Expression:
         if len(args) != 1 or not isinstance(args[0], Select) or args[0].optional:
             raise _broken(self._text, at, "invalid argument to has() macro")
         return Select(args[0].operand, args[0].field, test=True)
 
-    def _list(self) -> Node:
-        elements: list[tuple[Node, bool]] = []
+    def _list(self) -> Expression:
+        elements: list[tuple[Expression, bool]] = []
         while not self._take("]"):
             optional = bool(self._take("?"))
             elements.append((self._expression(), optional))
@@ -456,8 +460,8 @@ class _Parser:
                 break
         return ListOf(tuple(elements))
 
-    def _map(self) -> Node:
-        entries: list[tuple[Node, Node, bool]] = []
+    def _map(self) -> Expression:
+        entries: list[tuple[Expression, Expression, bool]] = []
         while not self._take("}"):
             optional = bool(self._take("?"))
             key = self._expression()
@@ -468,7 +472,7 @@ class _Parser:
                 break
         return MapOf(tuple(entries))
 
-    def _number(self, *, negative: bool) -> Node:
+    def _number(self, *, negative: bool) -> Expression:
         token = self._token
         self._next += 1
         text = token.text.lower()

@@ -22,12 +22,12 @@ from typing import Any, Final, Generic, TypeVar, assert_never
 from koordinator.foundation.cel.syntax import (
     Bind,
     Call,
+    Expression,
     Fold,
     Identifier,
     ListOf,
     Literal,
     MapOf,
-    Node,
     Select,
     UInt,
 )
@@ -207,7 +207,7 @@ ResultT = TypeVar("ResultT")
 class NodeVisitor(ABC, Generic[ResultT]):
     """Makes something of each node, usually of what it makes of the nodes in it."""
 
-    def visit(self, node: Node) -> ResultT:  # noqa: PLR0911 -- one for each kind of node
+    def visit(self, node: Expression) -> ResultT:  # noqa: PLR0911 -- one for each kind of node
         """Return what the node comes to."""
         match node:
             case Literal():

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from koordinator.foundation.errors import HostError, MissingFileError
 from koordinator.host.linux.trees import Trees
-from koordinator.host.port import Counting, Counts
+from koordinator.host.port import PerfCounting, PerfCounts
 
 _NUMBERS = {"x86_64": 298, "aarch64": 241}
 _PID_IS_CGROUP, _CLOEXEC = 1 << 2, 1 << 3  # PERF_FLAG_PID_CGROUP, PERF_FLAG_FD_CLOEXEC
@@ -60,7 +60,7 @@ class LinuxPerfEvents:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._number = _NUMBERS.get(platform.machine())
 
-    def start(self, folder: str, cpus: Sequence[int]) -> Counting:
+    def start(self, folder: str, cpus: Sequence[int]) -> PerfCounting:
         try:
             cgroup = self._trees.open_folder(folder)
         except OSError as error:
@@ -98,7 +98,7 @@ class LinuxPerfEvents:
 
 
 class _Counting:
-    """Implementation of ``Counting``: open descriptors, two per CPU."""
+    """Implementation of ``PerfCounting``: open descriptors, two per CPU."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -110,7 +110,7 @@ class _Counting:
         if is_leader:
             self._leaders.append(descriptor)
 
-    def stop(self) -> Counts:
+    def stop(self) -> PerfCounts:
         try:
             read = [_READ.unpack(os.read(leader, _READ.size)) for leader in self._leaders]
         except (OSError, struct.error) as error:
@@ -122,7 +122,7 @@ class _Counting:
             if running:  # 0 if no task ran there, or the counters were not scheduled
                 cycles += first * enabled / running
                 instructions += second * enabled / running
-        return Counts(cycles, instructions)
+        return PerfCounts(cycles, instructions)
 
     def close(self) -> None:
         for descriptor in self._open:

@@ -196,7 +196,7 @@ def _age(pod: PodView) -> tuple[bool, float, str]:
 
 
 #: GPUs allocated to a container by resource claims; see ``GpuClaims.gpus_of``.
-ClaimedGpus = Callable[[ContainerCreation], tuple[DeviceAllocation, ...]]
+ClaimedGpuLookup = Callable[[ContainerCreation], tuple[DeviceAllocation, ...]]
 
 
 def device_hooks(
@@ -207,7 +207,7 @@ def device_hooks(
     regions: RegionFolders,
     *,
     check_devices: Callable[[PodView], None],
-    claimed_gpus: ClaimedGpus,
+    claimed_gpus: ClaimedGpuLookup,
 ) -> dict[str, CreationHook]:
     """Return the enabled hooks by the names of the original.
 
@@ -239,7 +239,7 @@ def device_hooks(
 
 
 def device_expectations(
-    gates: Collection[str], hami_core: HamiCoreSettings, claimed_gpus: ClaimedGpus
+    gates: Collection[str], hami_core: HamiCoreSettings, claimed_gpus: ClaimedGpuLookup
 ) -> dict[str, CreationHook]:
     """Return hooks that compute the adjustment of a container without side effects."""
 
@@ -256,7 +256,7 @@ def _adjust_gpus(
     files: Files,
     settings: HamiCoreSettings,
     regions: RegionFolders,
-    claimed_gpus: ClaimedGpus,
+    claimed_gpus: ClaimedGpuLookup,
 ) -> ContainerAdjustment:
     """Return the adjustment, without a shared region if its folder can't be created."""
     if creation.pod.wants_gpu_limits:

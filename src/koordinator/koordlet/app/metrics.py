@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram
 
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.koordlet.app.metrics_snapshot import MetricsSnapshot, SnapshotCollector
-from koordinator.koordlet.executor.cgroup_writer import Write
+from koordinator.koordlet.executor.cgroup_writer import CgroupWrite
 from koordinator.koordlet.metrics import Metric, MetricStore
-from koordinator.koordlet.prediction.reclaimable import Amounts, Prediction
+from koordinator.koordlet.prediction.reclaimable import PredictedAmounts, Prediction
 from koordinator.koordlet.qos.cpu_suppress import Suppression
 
 _CORE, _BYTE = "core", "byte"
@@ -157,7 +157,7 @@ class NodeGauges:
     def set_prediction(self, prediction: Prediction | None) -> None:
         """Set the reclaimable resources; 0 without a prediction."""
         self._unpredicted.labels(self._node, _PROD).set(prediction is None)
-        amounts = Amounts() if prediction is None else prediction.reclaimable
+        amounts = PredictedAmounts() if prediction is None else prediction.reclaimable
         self._show(self._reclaimable, _PROD, amounts)
         for part in () if prediction is None else (prediction, *prediction.parts):
             self._show(self._predictors, part.predictor, part.reclaimable)
@@ -176,7 +176,7 @@ class NodeGauges:
         status = "failed" if has_failed else "success"
         self._write_times.labels(kind, status).observe(took_s * 1000)
 
-    def observe_reconciled(self, writes: Sequence[Write], layout: CgroupLayout) -> None:
+    def observe_reconciled(self, writes: Sequence[CgroupWrite], layout: CgroupLayout) -> None:
         """Observe the writes of a reconciliation."""
         for write in writes:
             level = layout.level(write.intent.folder)
@@ -205,7 +205,7 @@ class NodeGauges:
         """Set whether the newest NodeSLO is applied."""
         self._slo.set(1 if is_applied else 0)
 
-    def _show(self, gauge: Gauge, label: str, amounts: Amounts) -> None:
+    def _show(self, gauge: Gauge, label: str, amounts: PredictedAmounts) -> None:
         gauge.labels(self._node, label, "cpu", _CORE).set(amounts.cpu_milli / 1000)
         gauge.labels(self._node, label, "memory", _BYTE).set(amounts.memory_bytes)
 

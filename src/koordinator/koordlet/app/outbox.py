@@ -1,8 +1,8 @@
 """Queue of writes to the API server, and the events that it delivers.
 
 The loop must not wait for a server: during an outage, pods must still be kept within their limits.
-The loop queues jobs, and another thread (or the caller in tests and simulations) delivers them.  A
-newer job replaces an older one of the same name.
+The loop queues writes, and another thread (or the caller in tests and simulations) delivers them.
+A newer write replaces an older one of the same name.
 
 Source: koordinator pkg/koordlet/qosmanager/plugins/util/evictor.go, helpers/const.go (reasons).
 """
@@ -22,7 +22,7 @@ from koordinator.koordlet.runtime_hooks.outcomes import HookFailure, UnpreparedC
 
 log = logging.getLogger(__name__)
 
-Job = Callable[[Cluster], None]
+QueuedWrite = Callable[[Cluster], None]
 
 EVICTED = "evictPodSuccess"  # Pod: the agent has evicted it; the note has the strategy
 NOT_EVICTED = "evictPodFail"  # Pod: it should be evicted, and the eviction failed
@@ -40,39 +40,39 @@ _LONGEST_NAME = 230
 
 
 class Outbox:
-    """Jobs by name, the oldest first."""
+    """Queued writes by name, the oldest first."""
 
     def __init__(self) -> None:
-        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._writes: OrderedDict[str, QueuedWrite] = OrderedDict()
         self._lock = threading.Lock()
         self._wakeup = threading.Event()
 
-    def put(self, name: str, job: Job) -> None:
-        """Queue a job; it replaces a queued job of the same name."""
+    def put(self, name: str, write: QueuedWrite) -> None:
+        """Queue a write; it replaces a queued write of the same name."""
         with self._lock:
-            self._jobs[name] = job
+            self._writes[name] = write
         self._wakeup.set()
 
     def deliver(self, cluster: Cluster) -> int:
-        """Run the queued jobs; return the number of failures.
+        """Run the queued writes; return the number of failures.
 
-        A failed job is logged and dropped; the next round of the loop queues its content again.
+        A failed write is logged and dropped; the next round of the loop queues its content again.
         """
         failed = 0
         while True:
             with self._lock:
-                if not self._jobs:
+                if not self._writes:
                     self._wakeup.clear()
                     return failed
-                name, job = self._jobs.popitem(last=False)
+                name, write = self._writes.popitem(last=False)
             try:
-                job(cluster)
+                write(cluster)
             except ClusterError as error:
                 failed += 1
                 log.warning("report not delivered", extra={"what": name, "error": str(error)})
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until a job is queued, at most ``timeout_s``; return whether one is."""
+        """Wait until a write is queued, at most ``timeout_s``; return whether one is."""
         return self._wakeup.wait(timeout_s)
 
 

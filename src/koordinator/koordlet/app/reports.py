@@ -28,7 +28,7 @@ from koordinator.host.port import Files
 from koordinator.koordlet.app.discovery import Hardware
 from koordinator.koordlet.app.node_state import FILE as NODE_STATE
 from koordinator.koordlet.app.node_state import PREPARED_CLAIMS
-from koordinator.koordlet.app.outbox import Job, Outbox
+from koordinator.koordlet.app.outbox import Outbox, QueuedWrite
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.prediction.models import (
     NODE_MODELS,
@@ -113,7 +113,7 @@ class TopologyReport:
             and now_s - self._last[1] < self._AGAIN_S
         )
 
-    def _forgetting(self, write: Job) -> Job:
+    def _forgetting(self, write: QueuedWrite) -> QueuedWrite:
         def attempt(cluster: Cluster) -> None:
             try:
                 write(cluster)

@@ -19,7 +19,7 @@ from typing import Final
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.errors import HostError, InputError, MissingFileError
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.host.port import Counting, PerfEvents
+from koordinator.host.port import PerfCounting, PerfEvents
 from koordinator.koordlet.collectors.context import CollectionContext
 from koordinator.koordlet.kernel_readings import (
     Pressure,
@@ -51,7 +51,7 @@ _L3 = "mon_L3_"
 
 @dataclass(frozen=True, slots=True)
 class _Measurement:
-    counting: Counting
+    counting: PerfCounting
     since_s: float
 
 

@@ -28,7 +28,7 @@ KEPT_S: Final = 120.0  # cached values without an intent for so long are dropped
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class CgroupWrite:
     """Result of a write to one file; ``error`` is empty on success.
 
     ``unforeseen`` is an unexpected exception: this intent was dropped, others were applied.
@@ -61,14 +61,14 @@ class CgroupWriter:
         #: Last written value and its time, by file and folder.
         self._known: dict[tuple[CgroupFile, str], tuple[str, float]] = {}
 
-    def apply(self, intents: Iterable[SetCgroup], now_s: float) -> list[Write]:
+    def apply(self, intents: Iterable[SetCgroup], now_s: float) -> list[CgroupWrite]:
         """Write the values that differ; return the writes and failures.
 
         Of several intents for one file the last one is applied.
         """
         wanted = {(intent.file, intent.folder): intent for intent in intents}
         by_file: dict[CgroupFile, list[_Change]] = defaultdict(list)
-        writes: list[Write] = []
+        writes: list[CgroupWrite] = []
         for key, intent in wanted.items():
             if intent.file is CgroupFile.CPU_SHARES and (CgroupFile.CPU_IDLE, key[1]) in wanted:
                 self._known.pop(key, None)  # the kernel resets shares when cpu.idle changes
@@ -124,7 +124,7 @@ class CgroupWriter:
         return _Change(intent, before, before)
 
     def _loosen(
-        self, file: CgroupFile, changes: Sequence["_Change"], writes: list[Write]
+        self, file: CgroupFile, changes: Sequence["_Change"], writes: list[CgroupWrite]
     ) -> list["_Change"]:
         """Write the looser values; return the changes whose write did not raise."""
         remaining = []
@@ -139,17 +139,17 @@ class CgroupWriter:
                 remaining.append(change)
         return remaining
 
-    def _drop(self, intent: SetCgroup, error: Exception, writes: list[Write]) -> None:
+    def _drop(self, intent: SetCgroup, error: Exception, writes: list[CgroupWrite]) -> None:
         if isinstance(error, MemoryError):
             try:
                 raise error
             finally:
                 del error  # the traceback refers to this frame
         self._known.pop((intent.file, intent.folder), None)
-        writes.append(Write(intent, "", "", unforeseen=error))
+        writes.append(CgroupWrite(intent, "", "", unforeseen=error))
 
     def _write(
-        self, change: "_Change", value: str, writes: list[Write], now_s: float | None
+        self, change: "_Change", value: str, writes: list[CgroupWrite], now_s: float | None
     ) -> None:
         """Write one value; ``now_s`` is None for an intermediate value, which is not cached."""
         intent = change.intent
@@ -169,7 +169,7 @@ class CgroupWriter:
                 self._known[intent.file, intent.folder] = (intent.value, now_s)
                 return  # the cap is unchanged
         took_s = self._clock.now_s() - began_s
-        writes.append(Write(intent, change.current, value, error, took_s=took_s))
+        writes.append(CgroupWrite(intent, change.current, value, error, took_s=took_s))
         if error:
             self._known.pop((intent.file, intent.folder), None)
             return

@@ -24,9 +24,9 @@ from koordinator.koordlet.executor.audit import AgentAuditTrail, AuditEvent
 from koordinator.koordlet.executor.cgroup_writer import (
     FORCED_AFTER_S,
     KEPT_S,
+    CgroupWrite,
     CgroupWriter,
     ResctrlWriter,
-    Write,
 )
 from koordinator.koordlet.executor.cookie_writer import CookieWriter
 from koordinator.koordlet.intents import (
@@ -130,7 +130,7 @@ class Executor:
         self._on_fault = on_fault
         self._refused: dict[str, tuple[str, float]] = {}  # last error and its time, by file
 
-    def apply(self, intents: Iterable[Intent], now_s: float) -> Sequence[Write]:
+    def apply(self, intents: Iterable[Intent], now_s: float) -> Sequence[CgroupWrite]:
         """Apply the intents, except evictions, for which there is ``kill``.
 
         Return the writes to cgroups, including failed ones.
@@ -188,7 +188,7 @@ class Executor:
         self._note("eviction", "yarn", "", "", released, request.message, error, now_s)
         self.audit.flush(now_s)
 
-    def note_writes(self, writes: Iterable[Write], now_s: float) -> None:
+    def note_writes(self, writes: Iterable[CgroupWrite], now_s: float) -> None:
         """Audit writes to cgroups that the caller has done."""
         for write in writes:
             self._note_write(write, now_s)
@@ -238,7 +238,7 @@ class Executor:
         if self._on_write is not None:
             self._on_write(kind, took_s, bool(error))
 
-    def _note_write(self, write: Write, now_s: float) -> None:
+    def _note_write(self, write: CgroupWrite, now_s: float) -> None:
         done = write.intent
         if write.unforeseen is not None:
             self._break(done, write.unforeseen, now_s)

@@ -19,31 +19,33 @@ _PROTECTED = frozenset({PriorityBand.PROD, PriorityBand.NONE})
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class PredictedAmounts:
     """Amounts in milli-CPU and bytes."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
 
-    def __add__(self, other: "Amounts") -> "Amounts":
-        return Amounts(self.cpu_milli + other.cpu_milli, self.memory_bytes + other.memory_bytes)
+    def __add__(self, other: "PredictedAmounts") -> "PredictedAmounts":
+        return PredictedAmounts(
+            self.cpu_milli + other.cpu_milli, self.memory_bytes + other.memory_bytes
+        )
 
-    def less(self, other: "Amounts") -> "Amounts":
+    def less(self, other: "PredictedAmounts") -> "PredictedAmounts":
         """Return the difference, at least 0."""
-        return Amounts(
+        return PredictedAmounts(
             max(self.cpu_milli - other.cpu_milli, 0),
             max(self.memory_bytes - other.memory_bytes, 0),
         )
 
-    def smaller(self, other: "Amounts") -> "Amounts":
+    def smaller(self, other: "PredictedAmounts") -> "PredictedAmounts":
         """Return the element-wise minimum."""
-        return Amounts(
+        return PredictedAmounts(
             min(self.cpu_milli, other.cpu_milli), min(self.memory_bytes, other.memory_bytes)
         )
 
-    def larger(self, other: "Amounts") -> "Amounts":
+    def larger(self, other: "PredictedAmounts") -> "PredictedAmounts":
         """Return the element-wise maximum."""
-        return Amounts(
+        return PredictedAmounts(
             max(self.cpu_milli, other.cpu_milli), max(self.memory_bytes, other.memory_bytes)
         )
 
@@ -52,8 +54,8 @@ class Amounts:
 class Prediction:
     """Reclaimable resources and peak usage, with the predictor's name."""
 
-    reclaimable: Amounts
-    peak: Amounts
+    reclaimable: PredictedAmounts
+    peak: PredictedAmounts
     predictor: str = "minPredictor"
     parts: tuple["Prediction", ...] = ()  # combined predictions
 
@@ -76,7 +78,7 @@ def predict_prod(
 def _by_pod(
     models: PeakModels, pods: Sequence[PodView], machine: Machine, now_s: float
 ) -> Prediction:
-    reclaimable, peaks, unpredicted = Amounts(), Amounts(), Amounts()
+    reclaimable, peaks, unpredicted = PredictedAmounts(), PredictedAmounts(), PredictedAmounts()
     for pod in pods:
         if pod.band not in _PROTECTED:
             continue
@@ -108,7 +110,7 @@ def _by_band(
         cpu_milli += predicted.cpu_milli
         memory_bytes += predicted.memory_bytes
     peak = _with_margin(Peak(cpu_milli, memory_bytes), models)
-    requested = Amounts()
+    requested = PredictedAmounts()
     for pod in pods:
         if pod.band not in _PROTECTED or _is_ending(pod):
             continue
@@ -120,18 +122,18 @@ def _by_band(
     )
 
 
-def _with_margin(peak: Peak, models: PeakModels) -> Amounts:
+def _with_margin(peak: Peak, models: PeakModels) -> PredictedAmounts:
     ratio = (100 + models.options.safety_margin_percent) / 100
-    return Amounts(int(peak.cpu_milli * ratio), int(peak.memory_bytes * ratio))
+    return PredictedAmounts(int(peak.cpu_milli * ratio), int(peak.memory_bytes * ratio))
 
 
-def _requested(pod: PodView) -> Amounts:
-    return Amounts(pod.requests.get("cpu", 0), pod.requests.get("memory", 0))
+def _requested(pod: PodView) -> PredictedAmounts:
+    return PredictedAmounts(pod.requests.get("cpu", 0), pod.requests.get("memory", 0))
 
 
-def _left(machine: Machine, peaks: Amounts) -> Amounts:
+def _left(machine: Machine, peaks: PredictedAmounts) -> PredictedAmounts:
     allocatable = machine.raw_allocatable
-    return Amounts(allocatable.get("cpu", 0), allocatable.get("memory", 0)).less(peaks)
+    return PredictedAmounts(allocatable.get("cpu", 0), allocatable.get("memory", 0)).less(peaks)
 
 
 def _is_young(pod: PodView, models: PeakModels, now_s: float) -> bool:

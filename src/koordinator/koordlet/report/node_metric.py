@@ -35,7 +35,7 @@ from koordinator.koordlet.metrics import (
     Metric,
     MetricStore,
 )
-from koordinator.koordlet.prediction.reclaimable import Amounts, Prediction
+from koordinator.koordlet.prediction.reclaimable import PredictedAmounts, Prediction
 from koordinator.koordlet.view.pods import PodView
 
 DEFAULT_REPORT_S: Final = 60
@@ -302,7 +302,7 @@ def _resource_map(cpu_milli: int, memory_bytes: int) -> ResourceMap:
     )
 
 
-def _estimate(amounts: Amounts | None) -> ResourceEstimate:
+def _estimate(amounts: PredictedAmounts | None) -> ResourceEstimate:
     if amounts is None:
         return ResourceEstimate()
     return ResourceEstimate(resource=_resource_map(amounts.cpu_milli, amounts.memory_bytes))

@@ -22,7 +22,7 @@ from koordinator.foundation.files import path_component
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.koordlet.adjustments import LinuxResources
-from koordinator.koordlet.executor.cgroup_writer import Write
+from koordinator.koordlet.executor.cgroup_writer import CgroupWrite
 from koordinator.koordlet.view.pods import ContainerCreation, ContainerView, PodView
 
 MOST_KEPT: Final = 4096  # while the loop is busy
@@ -66,7 +66,7 @@ class HookFailure:
 class HookWrites:
     """Writes to cgroups by a thread of the runtime hooks."""
 
-    writes: tuple[Write, ...]
+    writes: tuple[CgroupWrite, ...]
 
 
 @dataclass(frozen=True, slots=True)

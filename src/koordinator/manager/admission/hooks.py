@@ -97,7 +97,7 @@ class HookOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class WebhookEntry:
     """An entry of a webhook configuration; only objects with ``label`` are sent to the hook."""
 
     name: str
@@ -106,11 +106,11 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hook:
+class AdmissionHook:
     """One path of the webhook server.  Exactly one of ``mutate`` and ``validate`` is set."""
 
     path: str
-    entries: Sequence[Entry]
+    entries: Sequence[WebhookEntry]
     gate: ManagerFeature
     group: str
     version: str = "v1"
@@ -126,14 +126,18 @@ class Hook:
         return (self.resource, *(f"{self.resource}/{each}" for each in self.subresources))
 
 
-def enabled_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tuple[Hook, ...]:
+def enabled_hooks(
+    options: HookOptions, on_fault: FaultHandler = raise_fault
+) -> tuple[AdmissionHook, ...]:
     """Return the hooks whose feature gates are on."""
     if ManagerFeature.WEBHOOK_FRAMEWORK not in options.gates:
         return ()
     return tuple(hook for hook in all_hooks(options, on_fault) if hook.gate in options.gates)
 
 
-def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tuple[Hook, ...]:
+def all_hooks(
+    options: HookOptions, on_fault: FaultHandler = raise_fault
+) -> tuple[AdmissionHook, ...]:
     """Return all hooks, regardless of feature gates.
 
     ``on_fault`` is called for each profile that was skipped because it raised an unexpected
@@ -141,11 +145,11 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
     """
     gates = options.gates
     return (
-        Hook(
+        AdmissionHook(
             path="/mutate-pod",
             entries=(
-                Entry(name="mpod-create.koordinator.sh", operations=("CREATE",)),
-                Entry(
+                WebhookEntry(name="mpod-create.koordinator.sh", operations=("CREATE",)),
+                WebhookEntry(
                     name="mpod-update.koordinator.sh",
                     operations=("UPDATE",),
                     label=(POD_MUTATING_UPDATE, "true"),
@@ -157,9 +161,9 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
             policy="pods",
             mutate=partial(mutate_pod, gates=gates, on_fault=_at("/mutate-pod", on_fault)),
         ),
-        Hook(
+        AdmissionHook(
             path="/validate-pod",
-            entries=(Entry(name="vpod.koordinator.sh", operations=("CREATE", "UPDATE")),),
+            entries=(WebhookEntry(name="vpod.koordinator.sh", operations=("CREATE", "UPDATE")),),
             gate=ManagerFeature.POD_VALIDATING,
             group="",
             resource="pods",
@@ -167,9 +171,9 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
             policy="pods",
             validate=partial(validate_pod, gates=gates, validator=options.validator),
         ),
-        Hook(
+        AdmissionHook(
             path="/validate-pod-binding",
-            entries=(Entry(name="vpodbinding.koordinator.sh", operations=("CREATE",)),),
+            entries=(WebhookEntry(name="vpodbinding.koordinator.sh", operations=("CREATE",)),),
             gate=ManagerFeature.BINDING,
             group="",
             resource="pods/binding",
@@ -178,9 +182,11 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
                 validate_binding, rules=options.binding, decided=options.binding_decided
             ),
         ),
-        Hook(
+        AdmissionHook(
             path=f"/mutate-{QUOTA_PATH}",
-            entries=(Entry(name="melasticquota.koordinator.sh", operations=("CREATE", "UPDATE")),),
+            entries=(
+                WebhookEntry(name="melasticquota.koordinator.sh", operations=("CREATE", "UPDATE")),
+            ),
             gate=ManagerFeature.QUOTA_MUTATING,
             group="scheduling.sigs.k8s.io",
             version="v1alpha1",
@@ -188,10 +194,10 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
             policy="elasticquotas",
             mutate=partial(mutate_quota, gates=gates),
         ),
-        Hook(
+        AdmissionHook(
             path=f"/validate-{QUOTA_PATH}",
             entries=(
-                Entry(
+                WebhookEntry(
                     name="velasticquota.koordinator.sh",
                     operations=("CREATE", "UPDATE", "DELETE"),
                 ),
@@ -203,28 +209,30 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
             policy="elasticquotas",
             validate=partial(validate_quota, gates=gates, components=options.config[0]),
         ),
-        Hook(
+        AdmissionHook(
             path="/mutate-node-status",
-            entries=(Entry(name="mnode-status.koordinator.sh", operations=("CREATE", "UPDATE")),),
+            entries=(
+                WebhookEntry(name="mnode-status.koordinator.sh", operations=("CREATE", "UPDATE")),
+            ),
             gate=ManagerFeature.NODE_MUTATING,
             group="",
             resource="nodes/status",
             policy="nodeStatus",
             mutate=partial(mutate_node_status, gates=gates),
         ),
-        Hook(
+        AdmissionHook(
             path="/validate-node",
-            entries=(Entry(name="vnode.koordinator.sh", operations=("CREATE", "UPDATE")),),
+            entries=(WebhookEntry(name="vnode.koordinator.sh", operations=("CREATE", "UPDATE")),),
             gate=ManagerFeature.NODE_VALIDATING,
             group="",
             resource="nodes",
             policy="nodes",
             validate=partial(validate_node, gates=gates, config=options.config),
         ),
-        Hook(
+        AdmissionHook(
             path="/validate-configmap",
             entries=(
-                Entry(
+                WebhookEntry(
                     name="vconfigmap.koordinator.sh",
                     operations=("CREATE", "UPDATE"),
                     label=(CONFIG_MAP_TYPE, CONFIG_TYPE),
@@ -241,9 +249,11 @@ def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tup
                 needs_names=options.needs_names,
             ),
         ),
-        Hook(
+        AdmissionHook(
             path="/mutate-reservation",
-            entries=(Entry(name="mreservation-create.koordinator.sh", operations=("CREATE",)),),
+            entries=(
+                WebhookEntry(name="mreservation-create.koordinator.sh", operations=("CREATE",)),
+            ),
             gate=ManagerFeature.RESERVATION_MUTATING,
             group="scheduling.koordinator.sh",
             version="v1alpha1",

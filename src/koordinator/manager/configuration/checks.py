@@ -36,8 +36,8 @@ from koordinator.foundation.quantity import Quantity
 from koordinator.manager.configuration.ranges import (
     INVALID,
     PARSE,
+    JsonTree,
     NodeEntry,
-    Tree,
     check_entries,
     check_nodes,
     range_problems,
@@ -178,10 +178,10 @@ def _number_problems(checked: CheckedKey, text: str, *, one_sided: bool) -> dict
     return dict(sorted(problems.items()))
 
 
-def _strategies(checked: CheckedKey, tree: Any) -> list[tuple[str, Tree]]:
+def _strategies(checked: CheckedKey, tree: Any) -> list[tuple[str, JsonTree]]:
     if not isinstance(tree, dict):
         return []
-    strategies: list[tuple[str, Tree]] = []
+    strategies: list[tuple[str, JsonTree]] = []
     if checked.key == COLOCATION:
         cluster: Any = {k: v for k, v in tree.items() if k != "nodeConfigs"}
         strategies.append((f"{checked.root}.{checked.strategy}", cluster))

@@ -35,7 +35,7 @@ REQUEST: Final = "request"
 MAX_USAGE_REQUEST: Final = "maxUsageRequest"
 STATIC: Final = "static"  # the mode of mid resources that uses no metric
 MINUTE_S: Final = 60
-Tree = Mapping[str, Any]  # decoded JSON
+JsonTree = Mapping[str, Any]  # decoded JSON
 
 
 _STRATEGIES = (
@@ -92,7 +92,7 @@ def declared() -> Mapping[str, Accepted]:
     }
 
 
-def range_problems(strategy: Tree, path: str, *, one_sided: bool) -> dict[str, str]:
+def range_problems(strategy: JsonTree, path: str, *, one_sided: bool) -> dict[str, str]:
     """Return problems by the path of the field, in Go's names.
 
     ``one_sided``: a number without its counterpart is a problem, too, as in the original.
@@ -110,7 +110,7 @@ def go_name(name: str) -> str:
     return name[:1].upper() + name[1:]
 
 
-def _problems(strategy: Tree, path: str, one_sided: bool) -> Iterator[tuple[str, str]]:
+def _problems(strategy: JsonTree, path: str, one_sided: bool) -> Iterator[tuple[str, str]]:
     for name, value in strategy.items():
         go = go_name(name)
         if isinstance(value, Mapping) and name not in _UNCHECKED:
@@ -141,7 +141,7 @@ def _exceeded_by() -> Mapping[str, str]:
     return {each.exceeds: name for name, each in declared().items() if each.exceeds}
 
 
-def _pair_problem(strategy: Tree, name: str, one_sided: bool) -> str:
+def _pair_problem(strategy: JsonTree, name: str, one_sided: bool) -> str:
     lower, upper = declared()[name].exceeds, _exceeded_by().get(name, "")
     other = lower or upper
     if not other:

@@ -19,7 +19,7 @@ No I/O, no clock, no queue: the loop (``scheduler.loop``) owns those.
 
 from koordinator.scheduler.cycle.choose import NodeChoice, ReserveRefusal
 from koordinator.scheduler.cycle.cycle import SchedulingCycle
-from koordinator.scheduler.cycle.evaluation import Nominations, priority_of
+from koordinator.scheduler.cycle.evaluation import NominatedPods, priority_of
 from koordinator.scheduler.cycle.headroom import UNBOUNDED, HeadroomBound
 from koordinator.scheduler.cycle.scorecard import Scorecard, scorecard
 
@@ -27,7 +27,7 @@ __all__ = [
     "UNBOUNDED",
     "HeadroomBound",
     "NodeChoice",
-    "Nominations",
+    "NominatedPods",
     "ReserveRefusal",
     "SchedulingCycle",
     "Scorecard",

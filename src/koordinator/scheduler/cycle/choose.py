@@ -25,7 +25,7 @@ from koordinator.scheduler.cycle.evaluation import (
     Evaluation,
     EvaluationKey,
     Evaluator,
-    Nominations,
+    NominatedPods,
     nominated_pods_with_priority,
 )
 from koordinator.scheduler.cycle.extenders import ExtenderChain
@@ -117,7 +117,7 @@ class NodeChooser:
         self,
         pod: Pod,
         pod_class: PodClass,
-        nominated: Nominations,
+        nominated: NominatedPods,
         *,
         nominated_node: str = "",
         first_attempt: bool = True,
@@ -153,7 +153,7 @@ class NodeChooser:
         self,
         pod: Pod,
         pod_class: PodClass,
-        nominated: Nominations,
+        nominated: NominatedPods,
         views: tuple[Snapshot, tuple[Program, EvaluationKey]],  # of the pod
         *,
         own: int | None,
@@ -207,7 +207,7 @@ class NodeChooser:
         """Return whether a row does not count now."""
         return row is not None and self._mask is not None and not self._mask[row]
 
-    def _is_free(self, row: int, pod: Pod, pod_class: PodClass, nominated: Nominations) -> bool:
+    def _is_free(self, row: int, pod: Pod, pod_class: PodClass, nominated: NominatedPods) -> bool:
         what_if = StateWhatIf(
             self.profile, self.state, nominated_pods_with_priority(pod, nominated)
         )
@@ -250,7 +250,7 @@ class NodeChooser:
         best: IntArray,
         pod: Pod,
         pod_class: PodClass,
-        nominated: Nominations,
+        nominated: NominatedPods,
     ) -> BoolArray | None:
         """Return where the pod fits beside those that are nominated and at least as important."""
         nominated_pods = nominated_pods_with_priority(pod, nominated)

@@ -7,7 +7,7 @@ import numpy as np
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.cycle.evaluation import (
-    Nominations,
+    NominatedPods,
     nominated_pods_with_priority,
     priority_of,
 )
@@ -15,7 +15,7 @@ from koordinator.scheduler.cycle.gang_offers import GangOffers
 from koordinator.scheduler.cycle.scorecard import Scorecard, scorecard
 from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.diagnosis import Diagnosis
-from koordinator.scheduler.post_filter import Attempt, Member
+from koordinator.scheduler.post_filter import Attempt, ClassedPod
 from koordinator.scheduler.snapshot import PodClass
 
 
@@ -30,7 +30,7 @@ class SchedulingCycle(GangOffers):
         self,
         pod: Pod,
         pod_class: PodClass,
-        nominated: Nominations,
+        nominated: NominatedPods,
         scorecard: Scorecard | None = None,
     ) -> Diagnosis:
         """Return why no node takes the pod, nodes kept free for others included."""
@@ -61,8 +61,8 @@ class SchedulingCycle(GangOffers):
         pod: Pod,
         pod_class: PodClass,
         diagnosis: Diagnosis,
-        nominated: Nominations,
-        members: Sequence[Member] = (),
+        nominated: NominatedPods,
+        members: Sequence[ClassedPod] = (),
         *,
         rows: IntArray | None = None,
         nominated_node: str = "",

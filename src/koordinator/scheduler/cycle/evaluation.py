@@ -30,7 +30,7 @@ _DECODED = 8  # memory of a pod's objects as a multiple of its encoded spec
 _OVERHEAD = 1 << 13  # bytes that any evaluation takes
 
 #: Pods that preemption has made room for, with their classes, by node name.
-Nominations = Mapping[str, Sequence[tuple[Pod, PodClass]]]
+NominatedPods = Mapping[str, Sequence[tuple[Pod, PodClass]]]
 
 
 def view_for(profile: Profile, state: ClusterState, pod: PodClass) -> Snapshot:
@@ -352,7 +352,7 @@ class Evaluator:
 
 
 def nominated_pods_with_priority(
-    pod: Pod, nominated: Nominations
+    pod: Pod, nominated: NominatedPods
 ) -> dict[str, list[tuple[Pod, PodClass]]]:
     """Return the other nominated pods with at least the pod's priority, by node."""
     priority = pod.spec.priority or 0

@@ -23,7 +23,7 @@ from koordinator.scheduler.cycle.choose import NodeChoice
 from koordinator.scheduler.cycle.evaluation import (
     Evaluation,
     Evaluator,
-    Nominations,
+    NominatedPods,
     nominated_pods_with_priority,
 )
 from koordinator.scheduler.cycle.headroom import UNBOUNDED, HeadroomBound, HeadroomTable
@@ -161,7 +161,7 @@ class GangOffers(RunChooser):
         self,
         pod: Pod,
         pod_class: PodClass,
-        nominated: Nominations,
+        nominated: NominatedPods,
         *,
         most: int,
         rows: IntArray | None = None,

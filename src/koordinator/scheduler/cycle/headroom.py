@@ -28,7 +28,7 @@ _VOID = object()  # the versions of a line that has to be counted again
 
 #: A kind of pods, and the priority below which pods are left out; None: all are there.
 Line = tuple[Hashable, int | None]
-Counts = npt.NDArray[np.int32]
+CountArray = npt.NDArray[np.int32]
 
 
 class HeadroomTable:
@@ -48,7 +48,7 @@ class HeadroomTable:
         self._world_of = np.zeros(0, np.int64)  # (n_lines,), places in the list
         self._amounts = np.zeros((0, 0), np.int64)  # (n_lines, n_columns); 0: not limited
         self._columns = np.zeros(0, np.int64)  # those that limit any line
-        self._fits: Counts = np.zeros((0, 0), np.int32)  # (capacity, n_rows)
+        self._fits: CountArray = np.zeros((0, 0), np.int32)  # (capacity, n_rows)
         self._totals = np.zeros(0, np.int64)  # (n_lines,)
 
     def number(self, line: Line, versions: Hashable) -> int | None:
@@ -61,9 +61,9 @@ class HeadroomTable:
         """Return how many pods fit on all rows."""
         return int(self._totals[number])
 
-    def by_row(self, number: int) -> Counts:
+    def by_row(self, number: int) -> CountArray:
         """Return how many pods fit on each row.  Don't write to it."""
-        counts: Counts = self._fits[number]
+        counts: CountArray = self._fits[number]
         return counts
 
     def put(self, line: Line, versions: Hashable, amounts: IntArray, fits: IntArray) -> int:

@@ -13,7 +13,7 @@ from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.gangs import GangCache
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import ActivePlugin, AllocationResult, Profile, Reads, Refusal
-from koordinator.scheduler.cycle.evaluation import Nominations, view_for
+from koordinator.scheduler.cycle.evaluation import NominatedPods, view_for
 from koordinator.scheduler.cycle.program import compared, compile_program
 from koordinator.scheduler.cycle.reserve import reserve
 from koordinator.scheduler.job_preemption import (
@@ -28,7 +28,7 @@ from koordinator.scheduler.job_preemption import (
 from koordinator.scheduler.job_preemption.victims import NO_LIMIT
 from koordinator.scheduler.post_filter import (
     Allows,
-    Member,
+    ClassedPod,
     PostFilterResult,
     Shortfall,
 )
@@ -44,7 +44,7 @@ class StateDryRun:
         profile: Profile,
         state: ClusterState,
         problem: PreemptionProblem,
-        nominated_pods: Nominations,
+        nominated_pods: NominatedPods,
     ) -> None:
         self._profile, self._state = profile, state
         self._problem, self._rivals = problem, nominated_pods
@@ -154,8 +154,8 @@ def _is_cluster_scoped(filters: Iterable[ActivePlugin]) -> bool:
 def free_headroom(
     profile: Profile,
     state: ClusterState,
-    nominated_pods: Nominations,
-    members: Sequence[Member],
+    nominated_pods: NominatedPods,
+    members: Sequence[ClassedPod],
     *,
     rows: IntArray | None = None,
     allows: Allows | None = None,
@@ -198,12 +198,12 @@ def free_headroom(
     return _result(state, problem, kinds, plan)
 
 
-_Kinds = Mapping[Hashable, Sequence[Member]]
+_Kinds = Mapping[Hashable, Sequence[ClassedPod]]
 
 
-def _kinds(profile: Profile, state: ClusterState, members: Sequence[Member]) -> _Kinds:
+def _kinds(profile: Profile, state: ClusterState, members: Sequence[ClassedPod]) -> _Kinds:
     """Return the members grouped by what filters can distinguish."""
-    kinds: dict[Hashable, list[Member]] = defaultdict(list)
+    kinds: dict[Hashable, list[ClassedPod]] = defaultdict(list)
     known: dict[int, Hashable] = {}
     for pod, pod_class in members:
         key = known.get(pod_class.id)
@@ -251,7 +251,7 @@ def _both(allows: Allows | None, shortfall: Shortfall | None) -> Allows | None:
 def _problem(
     profile: Profile,
     state: ClusterState,
-    nominated_pods: Nominations,
+    nominated_pods: NominatedPods,
     kinds: _Kinds,
     *,
     below: int,
@@ -366,7 +366,7 @@ def _result(
     state: ClusterState, problem: PreemptionProblem, kinds: _Kinds, plan: PreemptionPlan
 ) -> PostFilterResult:
     names = state.nodes.names
-    by_class: dict[int, Sequence[Member]] = {m[0][1].id: m for m in kinds.values()}
+    by_class: dict[int, Sequence[ClassedPod]] = {m[0][1].id: m for m in kinds.values()}
     places = {
         pod.key: names[row]
         for shape, rows in zip(problem.shapes, plan.places, strict=True)

@@ -14,7 +14,7 @@ from koordinator.scheduler.contract import (
 )
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
-ReserveRefusal = tuple[str, Refusal]  # the plugin that refuses, and why
+RefusingPlugin = tuple[str, Refusal]  # the plugin that refuses, and why
 
 
 #: reserve plugins in running order; True: ``hints.filters`` is known to be true
@@ -27,7 +27,7 @@ def reserve(
     pod_class: PodClass,
     row: int,
     reserving: Reserving | None = None,
-) -> AllocationResult | ReserveRefusal:
+) -> AllocationResult | RefusingPlugin:
     """Reserve on a row what the plugins allocate; those that do not filter the pod are skipped.
 
     ``reserving`` is the one of the program of the pod's class, if it is known.  Returns the first
@@ -42,7 +42,7 @@ def reserve(
 
 def _reserve_restored(
     profile: Profile, view: Snapshot, pod_class: PodClass, reserving: Reserving
-) -> AllocationResult | ReserveRefusal:
+) -> AllocationResult | RefusingPlugin:
     """Reserve for a pod with restorable holds.
 
     Devices and CPUs come from the nominated reservation alone if it has enough of them, otherwise
@@ -72,7 +72,7 @@ def _hold(
     pod_class: PodClass,
     reserving: Reserving,
     row: int | None = None,
-) -> AllocationResult | ReserveRefusal:
+) -> AllocationResult | RefusingPlugin:
     """Allocate on a row of the snapshot, or on the only one."""
     allocation = NOTHING
     applicable = [

@@ -13,12 +13,12 @@ import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import Profile, Reads
-from koordinator.scheduler.cycle.evaluation import Nominations, view_for
+from koordinator.scheduler.cycle.evaluation import NominatedPods, view_for
 from koordinator.scheduler.cycle.job_headroom import free_headroom
 from koordinator.scheduler.cycle.scorecard import scorecard
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.job_preemption import breaks_gang
-from koordinator.scheduler.post_filter import Allows, Member, PostFilterResult
+from koordinator.scheduler.post_filter import Allows, ClassedPod, PostFilterResult
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 
@@ -29,7 +29,9 @@ MOST_MEMBERS, MOST_PODS = 64, 2048  # a larger job, or more victims, gets no rea
 class StateWhatIf:
     """Implements ``contract.WhatIf`` on the state itself, for one attempt."""
 
-    def __init__(self, profile: Profile, state: ClusterState, nominated_pods: Nominations) -> None:
+    def __init__(
+        self, profile: Profile, state: ClusterState, nominated_pods: NominatedPods
+    ) -> None:
         self._profile = profile
         self._state = state
         self._rivals = nominated_pods
@@ -65,7 +67,7 @@ class StateWhatIf:
 
     def free_headroom(
         self,
-        members: Sequence[Member],
+        members: Sequence[ClassedPod],
         rows: IntArray | None = None,
         allows: Allows | None = None,
     ) -> PostFilterResult:
@@ -75,7 +77,7 @@ class StateWhatIf:
         )
 
     def job_reasons(
-        self, members: Sequence[Member], rows: IntArray | None = None
+        self, members: Sequence[ClassedPod], rows: IntArray | None = None
     ) -> Mapping[str, int]:
         """Return what keeps a member of a job away without pods of lower priority: node counts."""
         return job_reasons(self._profile, self._state, members, rows)
@@ -127,7 +129,7 @@ def rejection(
 
 
 def job_reasons(
-    profile: Profile, state: ClusterState, members: Sequence[Member], rows: IntArray | None
+    profile: Profile, state: ClusterState, members: Sequence[ClassedPod], rows: IntArray | None
 ) -> Counter[str]:
     """Return on how many nodes each reason keeps a member away; the state is as before then.
 

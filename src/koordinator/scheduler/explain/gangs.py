@@ -18,7 +18,7 @@ from koordinator.scheduler.cycle.reserve import reserve
 from koordinator.scheduler.explain.explanation import Remedy
 from koordinator.scheduler.explain.question import Question
 from koordinator.scheduler.explain.victims import is_pinned
-from koordinator.scheduler.post_filter import Member
+from koordinator.scheduler.post_filter import ClassedPod
 from koordinator.scheduler.transaction import Transaction
 
 TRIED = 3  # kinds of nodes
@@ -27,7 +27,7 @@ MOST = 64  # members placed one by one
 NAMED = 5  # members
 
 
-def together(members: Sequence[Member]) -> Pod:
+def together(members: Sequence[ClassedPod]) -> Pod:
     """Return one pod that requests what all members hold together.
 
     The overheads are apart from the rest, as some quotas do not count them.
@@ -52,7 +52,7 @@ def together(members: Sequence[Member]) -> Pod:
     return replace(first, spec=spec)
 
 
-def nodes_for_all(question: Question, members: Sequence[Member]) -> Iterator[Remedy]:
+def nodes_for_all(question: Question, members: Sequence[ClassedPod]) -> Iterator[Remedy]:
     """Yield the number of additional nodes that the unplaced members need."""
     if any(map(_is_cluster_scoped, (pod for pod, _ in members))):
         return
@@ -69,7 +69,7 @@ def nodes_for_all(question: Question, members: Sequence[Member]) -> Iterator[Rem
             return
 
 
-def all_fit(question: Question, members: Sequence[Member]) -> bool:
+def all_fit(question: Question, members: Sequence[ClassedPod]) -> bool:
     """Return whether nodes fit all members, ignoring refusals of the whole gang."""
     rows = question.nearest(question.obstacles.rows[~question.obstacles.rejected], MOST)
     with Transaction(question.state) as transaction:
@@ -79,7 +79,7 @@ def all_fit(question: Question, members: Sequence[Member]) -> bool:
     return bool(rows) and len(members) <= MOST
 
 
-def _nodes_like(question: Question, members: Sequence[Member], row: int) -> int:
+def _nodes_like(question: Question, members: Sequence[ClassedPod], row: int) -> int:
     """Return how many empty nodes like this one hold all members; 0 if it fits none."""
     alike = all(pod_class is members[0][1] for _, pod_class in members)
     if not alike and len(members) > MOST:
@@ -105,7 +105,7 @@ def _nodes_like(question: Question, members: Sequence[Member], row: int) -> int:
 
 
 def _place(
-    question: Question, transaction: Transaction, member: Member, row: int, number: int
+    question: Question, transaction: Transaction, member: ClassedPod, row: int, number: int
 ) -> bool:
     """Place a member on a node if it fits."""
     pod, pod_class = member
@@ -120,7 +120,7 @@ def _place(
     return True
 
 
-def _share_claims(members: Sequence[Member]) -> bool:
+def _share_claims(members: Sequence[ClassedPod]) -> bool:
     """Return whether some members name the same ResourceClaim, whose devices are on one node."""
     names = [
         claim.resource_claim_name

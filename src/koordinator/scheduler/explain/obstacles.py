@@ -12,7 +12,7 @@ import numpy as np
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import Profile, Refusal, Rejections
-from koordinator.scheduler.cycle.evaluation import Nominations, view_for
+from koordinator.scheduler.cycle.evaluation import NominatedPods, view_for
 from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.rules.reservations.match import BY_NODE
@@ -114,7 +114,7 @@ class Obstacles:
 
 
 def obstacles(
-    profile: Profile, state: ClusterState, pod: PodClass, rivals: Nominations | None = None
+    profile: Profile, state: ClusterState, pod: PodClass, rivals: NominatedPods | None = None
 ) -> Obstacles:
     """Run all filters of a profile on all nodes, without caches.
 
@@ -233,7 +233,7 @@ class _Table:
         pod: PodClass,
         rows: IntArray,
         names: Sequence[str],
-        rivals: Nominations,
+        rivals: NominatedPods,
     ) -> None:
         """Add nodes that reject the pod only because of nominated pods."""
         for index, row in enumerate(rows.tolist()):

@@ -17,7 +17,7 @@ from koordinator.scheduler.contract import (
     SizeRemedies,
     plugins_with,
 )
-from koordinator.scheduler.cycle.evaluation import Nominations, view_for
+from koordinator.scheduler.cycle.evaluation import NominatedPods, view_for
 from koordinator.scheduler.cycle.reserve import reserve
 from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
@@ -52,7 +52,7 @@ class Question:
     obstacles: Obstacles
     shortages: Shortages  # with all reservations of the pod combined
     order: IntArray  # indices of nodes, nearest first
-    _rivals: Nominations
+    _rivals: NominatedPods
     active_profile: Profile  # without plugins that refuse the pod anyway
     _what_if: StateWhatIf  # of those plugins
 
@@ -286,7 +286,7 @@ class Question:
 
 
 def ask(
-    profile: Profile, state: ClusterState, pod: Pod, pod_class: PodClass, rivals: Nominations
+    profile: Profile, state: ClusterState, pod: Pod, pod_class: PodClass, rivals: NominatedPods
 ) -> Question:
     """Return the question about a pod; ``rivals`` are the nominated pods to respect."""
     known_obstacles = obstacles(profile, state, pod_class, rivals)

@@ -40,7 +40,7 @@ from koordinator.scheduler.explain.victims import (
     ended_resizes,
     is_pinned,
 )
-from koordinator.scheduler.post_filter import Member
+from koordinator.scheduler.post_filter import ClassedPod
 from koordinator.scheduler.preemption import minimal
 from koordinator.scheduler.snapshot import PlacedPod, PodClass, Snapshot
 
@@ -53,7 +53,7 @@ HIGHEST_OF_USERS = 1_000_000_000  # highest value of a user's PriorityClass
 NAMED = 3  # nodes or pods listed in a text
 
 
-def remedies(question: Question, gang: Sequence[Member] = ()) -> Iterator[Remedy]:
+def remedies(question: Question, gang: Sequence[ClassedPod] = ()) -> Iterator[Remedy]:
     """Yield remedies, cheapest first, then combinations if no single one suffices.
 
     ``gang`` are the unplaced members including the pod: a remedy for the pod alone does not suffice
@@ -100,7 +100,7 @@ def remedies(question: Question, gang: Sequence[Member] = ()) -> Iterator[Remedy
         yield Remedy(kind="together", text=f"together: {text}", nodes=more.nodes, pods=more.pods)
 
 
-def limited_together(question: Question, gang: Sequence[Member]) -> Question:
+def limited_together(question: Question, gang: Sequence[ClassedPod]) -> Question:
     """Return the question with what refuses the unplaced members of a gang together.
 
     A limit may admit the next member, and not all of them.
@@ -127,7 +127,7 @@ def _is_rejected(question: Question) -> bool:
     return bool(question.obstacles.rejected.all())
 
 
-def _wholes(question: Question, gang: Sequence[Member], active: ActivePlugin) -> list[PodClass]:
+def _wholes(question: Question, gang: Sequence[ClassedPod], active: ActivePlugin) -> list[PodClass]:
     """Return the pod class for a plugin to admit: the pod, or all unplaced members as one.
 
     There is one per limit of the plugin, of the members that it counts.  It has the labels of a
@@ -135,8 +135,8 @@ def _wholes(question: Question, gang: Sequence[Member], active: ActivePlugin) ->
     """
     if len(gang) <= 1:
         return [question.pod_class]
-    snapshot, by_limit = Snapshot(question.state), dict[Hashable, list[Member]]()
-    limits: list[tuple[Sequence[Hashable], Member]] = [
+    snapshot, by_limit = Snapshot(question.state), dict[Hashable, list[ClassedPod]]()
+    limits: list[tuple[Sequence[Hashable], ClassedPod]] = [
         (active.plugin.limit_keys(snapshot, member[1]), member)
         if "limit_keys" in active.has
         else ([None], member)
@@ -171,7 +171,7 @@ def _for_nodes(question: Question) -> Iterator[Remedy]:
     yield from _missing_reports(question)
 
 
-def _for_refusals(question: Question, gang: Sequence[Member]) -> Iterator[Remedy]:
+def _for_refusals(question: Question, gang: Sequence[ClassedPod]) -> Iterator[Remedy]:
     """Yield the remedies of plugins that refuse the pod as a whole.
 
     One suffices if it is that of each refusal: of two plugins that miss the same volume.
@@ -186,13 +186,13 @@ def _for_refusals(question: Question, gang: Sequence[Member]) -> Iterator[Remedy
         yield Remedy(kind="refusal", text=text, sufficient=enough and helps)
 
 
-def _steps_for_refusals(question: Question, gang: Sequence[Member]) -> list[str]:
+def _steps_for_refusals(question: Question, gang: Sequence[ClassedPod]) -> list[str]:
     """Return remedies for all refusals; none if one of them has no remedy."""
     steps = [text for text, helps in _refusal_remedies(question, gang) if helps]
     return [*dict.fromkeys(steps)] if len(steps) == len(question.obstacles.refusals) else []
 
 
-def _refusal_remedies(question: Question, gang: Sequence[Member]) -> Iterator[tuple[str, bool]]:
+def _refusal_remedies(question: Question, gang: Sequence[ClassedPod]) -> Iterator[tuple[str, bool]]:
     """Yield the remedy of each refusal, and whether it suffices."""
     for cause in question.obstacles.refusals:
         for active in question.profile.pre_filter:

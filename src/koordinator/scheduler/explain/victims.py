@@ -28,7 +28,7 @@ from koordinator.scheduler.transaction import Transaction
 TEMPLATE_HASH = "pod-template-hash"
 NAMED = 3  # pods listed of a budget or a node
 
-Workload = tuple[str, str, str, str]  # namespace, API group, kind, name
+WorkloadKey = tuple[str, str, str, str]  # namespace, API group, kind, name
 
 _IN_PROGRESS: Final = "PodResizeInProgress"
 _STATES: Final = {
@@ -51,7 +51,7 @@ def candidates(question: Question, row: int) -> Iterator[PlacedPod]:
             yield placed
 
 
-def workload_of(pod: Pod) -> Workload | None:
+def workload_of(pod: Pod) -> WorkloadKey | None:
     """Return the workload of a pod: the Deployment of its ReplicaSet, or its controller."""
     meta = pod.metadata
     owner = meta.controller

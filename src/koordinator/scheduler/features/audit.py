@@ -34,7 +34,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import Profile
 from koordinator.scheduler.cycle import Scorecard, scorecard
-from koordinator.scheduler.loop.feature import Ask, Feature, Page
+from koordinator.scheduler.loop.feature import Ask, Feature, StatePage
 from koordinator.scheduler.loop.outcomes import (
     AttemptBegan,
     AttemptEnded,
@@ -62,7 +62,7 @@ TIMES_EVERY_S = 10.0  # interval of entries with plugin times
 _BOUND = AuditOutcome.BOUND  # looking up a member takes a third of making an entry
 
 
-def audit_services(audit: "Audit", ask: Ask) -> dict[str, Page]:
+def audit_services(audit: "Audit", ask: Ask) -> dict[str, StatePage]:
     """Return the pages by path; ``ask`` runs a query on the scheduler's thread.
 
     Both accept pod, node, job, plugin, outcome (several separated by commas) and since (seconds
@@ -365,7 +365,7 @@ class Audit(Feature):
             fresh, self._fresh = self._fresh, []
             self._sink(to_lines(fresh))
 
-    def pages(self, ask: Ask) -> Mapping[str, Page]:
+    def pages(self, ask: Ask) -> Mapping[str, StatePage]:
         """Return the pages of the trail."""
         return audit_services(self, ask)
 

@@ -29,7 +29,7 @@ from koordinator.scheduler.contract import Profile
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.cycle.evaluation import nominated_pods_with_priority
 from koordinator.scheduler.job_preemption import broken_gangs
-from koordinator.scheduler.loop.feature import Ask, Feature, Page
+from koordinator.scheduler.loop.feature import Ask, Feature, StatePage
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins.deferred_pod_scheduling import FITS, DeferredPodScheduling
 from koordinator.scheduler.plugins.node_resources_fit import NodeResourcesFit
@@ -285,7 +285,7 @@ class DeferredResizeFeature(Feature):
 
     # -- to be looked at -------------------------------------------------------------------------
 
-    def pages(self, ask: Ask) -> Mapping[str, Page]:
+    def pages(self, ask: Ask) -> Mapping[str, StatePage]:
         """Return the page of the deferred resizes."""
         return {"/plugins/DeferredPodScheduling/pods": lambda _: ask(partial(_page, self._waiting))}
 

@@ -32,7 +32,7 @@ from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.foundation.errors import NotFoundError
 from koordinator.foundation.masks import bits_of
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.loop.feature import Ask, Feature, Page
+from koordinator.scheduler.loop.feature import Ask, Feature, StatePage
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins import load_aware
 from koordinator.scheduler.rules.load.pod_load import Addends, Sum
@@ -350,11 +350,11 @@ class NodePagesFeature(Feature):
     def __init__(self, handle: SchedulerHandle) -> None:
         self._handle = handle
 
-    def pages(self, ask: Ask) -> Mapping[str, Page]:
+    def pages(self, ask: Ask) -> Mapping[str, StatePage]:
         """Return the pages of nodes, and of plugins that some profile has."""
         state, cycles = self._handle.state, self._handle.cycles.values()
         filters = [active for cycle in cycles for active in cycle.profile.filter]
-        pages: dict[str, Page] = {
+        pages: dict[str, StatePage] = {
             "/plugins/DeviceShare/nodeDeviceSummaries": lambda _: ask(
                 partial(device_summaries, state)
             ),

@@ -23,7 +23,7 @@ from koordinator.scheduler.queue import QueuedPod
 #: Has a question answered by the scheduler's own thread, between two steps.
 Ask = Callable[[Callable[[], object]], object]
 #: Answers with an object for JSON; gets the parts of the path and the query.
-Page = Callable[[Mapping[str, str]], object]
+StatePage = Callable[[Mapping[str, str]], object]
 
 
 @dataclass(slots=True, eq=False)
@@ -120,7 +120,7 @@ class Feature:
 
     # -- to be looked at ---------------------------------------------------------------------
 
-    def pages(self, ask: Ask) -> Mapping[str, Page]:
+    def pages(self, ask: Ask) -> Mapping[str, StatePage]:
         """Return pages by path under ``/apis/v1``."""
         raise NotImplementedError
 

@@ -55,7 +55,7 @@ _MOST_IGNORED = 1 << 14  # objects with problems; beyond it all are reported aga
 _MOST_PROBLEMS = 64  # of one object that are remembered
 
 
-Judged = PodGroup | ElasticQuota | ClusterNetworkTopology
+ValidatedObject = PodGroup | ElasticQuota | ClusterNetworkTopology
 
 AGAIN_S = 30.0  # after which a change that has not shown is written again
 
@@ -168,7 +168,7 @@ class Reporter:
             what = (kind, f"{reason}{about.KIND}", action)
             self._cluster.report([self._event(about, COMPONENT, what, shortened(problem))])
 
-    def judged(self, about: Judged, problem: str) -> None:
+    def judged(self, about: ValidatedObject, problem: str) -> None:
         """Write the condition about the validity of an object; none if it always was valid."""
         known = find_condition(about.status.conditions, VALID)
         status: Literal["True", "False"] = "False" if problem else "True"

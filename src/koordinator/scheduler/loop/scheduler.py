@@ -24,7 +24,7 @@ from koordinator.domain.reserve_pod import without_internal_keys
 from koordinator.foundation.errors import Fault
 from koordinator.scheduler.binding.bindings import validate_waiting
 from koordinator.scheduler.cycle import SchedulingCycle
-from koordinator.scheduler.loop.feature import Ask, Feature, Page
+from koordinator.scheduler.loop.feature import Ask, Feature, StatePage
 from koordinator.scheduler.loop.feature_kinds import Unit
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.intake import groups_first
@@ -463,9 +463,9 @@ class Scheduler:
         """Flush delayed writes of objects."""
         self._call_each("step", self._hooks.finish)
 
-    def pages(self, ask: Ask) -> dict[str, Page]:
+    def pages(self, ask: Ask) -> dict[str, StatePage]:
         """Return the pages of features by path; ``ask`` calls on the scheduler's thread."""
-        merged: dict[str, Page] = {}
+        merged: dict[str, StatePage] = {}
         for pages in self._hooks.pages:
             merged |= pages(ask)
         return merged

@@ -6,7 +6,7 @@ from koordinator.foundation.errors import ExtenderError
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.cycle import (
     NodeChoice,
-    Nominations,
+    NominatedPods,
     ReserveRefusal,
     SchedulingCycle,
     Scorecard,
@@ -146,7 +146,7 @@ class PodRun:
             diagnosis = known or handle.diagnoses.diagnose(cycle, queued.pod, pod_class, scorecard)
             self._find_no_node(queued, pod_class, diagnosis, scorecard)
 
-    def _claimed_elsewhere(self, pod_class: PodClass) -> tuple[Nominations, Collection[int]]:
+    def _claimed_elsewhere(self, pod_class: PodClass) -> tuple[NominatedPods, Collection[int]]:
         """Return the nominated pods by node, and the rows whose kubelets refused such pods."""
         handle = self._handle
         has_nominations = handle.nominations.known or handle.options.tracks_other_schedulers

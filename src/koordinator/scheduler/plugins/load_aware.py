@@ -38,11 +38,11 @@ from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.rules.load.kernels import (
     CASES,
     Case,
-    Fact,
     Figure,
     Margin,
     Option,
-    Status,
+    ReportStatus,
+    StateColumn,
     judged,
 )
 from koordinator.scheduler.rules.load.rules import LoadRules, Window, limits_of, tracked_resources
@@ -125,7 +125,7 @@ class LoadAwareScheduling:
         """Yield each resource that exceeds its threshold: name, threshold, headroom, estimate."""
         ledger, own = view.load(self.rules), class_load(pod, self.rules).load
         row = int(view.row_numbers[0])
-        by_prod = own.is_prod and ledger.facts[row, Fact.CASE] & Case.HAS_PROD_LIMITS
+        by_prod = own.is_prod and ledger.facts[row, StateColumn.CASE] & Case.HAS_PROD_LIMITS
         limits = ledger.figures[row, Figure.PROD_MOST if by_prod else Figure.MOST].tolist()
         headrooms = ledger.margins[
             row, Margin.PROD_HEADROOM if by_prod else Margin.HEADROOM
@@ -154,13 +154,16 @@ class LoadAwareScheduling:
         """
         ledger, rows = snapshot.load(self.rules), snapshot.row_numbers
         margins, facts, r = ledger.margins[rows], ledger.facts[rows], len(self.weights)
-        status, has_own = facts[:, Fact.STATUS], facts[:, Fact.CASE] & Case.HAS_PROD_LIMITS != 0
-        is_fresh, is_expired = status == Status.FRESH, status == Status.EXPIRED
+        status, has_own = (
+            facts[:, StateColumn.STATUS],
+            facts[:, StateColumn.CASE] & Case.HAS_PROD_LIMITS != 0,
+        )
+        is_fresh, is_expired = status == ReportStatus.FRESH, status == ReportStatus.EXPIRED
         is_judged = is_fresh | is_expired & bool(self.options[Option.USE_EXPIRED])
-        is_refused = (is_expired | (status == Status.EMPTY)) & bool(
+        is_refused = (is_expired | (status == ReportStatus.EMPTY)) & bool(
             self.options[Option.REFUSE_EXPIRED]
         )
-        limits = facts[:, Fact.HAS_LIMITS] != 0
+        limits = facts[:, StateColumn.HAS_LIMITS] != 0
         used = np.zeros((len(rows), 4 * r), np.int64)
         capacity = np.zeros_like(used)
         for place, margin, refuses in (
@@ -182,7 +185,7 @@ class LoadAwareScheduling:
         return PluginColumns(
             used=used,
             capacity=capacity,
-            case=facts[:, Fact.CASE].astype(np.int64),
+            case=facts[:, StateColumn.CASE].astype(np.int64),
             added=added.reshape(len(pods), CASES, 4 * r),
             checked=by_prod * r + np.arange(r),
             scored=(2 + scores_prod) * r + np.arange(r),

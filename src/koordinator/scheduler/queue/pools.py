@@ -15,7 +15,7 @@ from koordinator.foundation.errors import BugError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import ClusterEvent
 from koordinator.scheduler.queue.queued_groups import QueuedGroups
-from koordinator.scheduler.queue.queued_pod import MOVES, Entry, Needs, QueuedPod, QueueState
+from koordinator.scheduler.queue.queued_pod import MOVES, HeapEntry, Needs, QueuedPod, QueueState
 
 CAPACITY = 1 << 14
 #: An event, and the key of the only pod that it concerns; None: all pods
@@ -61,7 +61,7 @@ class PodHeap:
     """
 
     def __init__(self) -> None:
-        self._entries: list[Entry] = []
+        self._entries: list[HeapEntry] = []
         self._live = 0  # entries that are their pod's current one
 
     def __len__(self) -> int:
@@ -126,7 +126,7 @@ class PodHeap:
             if self._entries[child] < self._entries[(child - 1) // 2]:
                 raise BugError(f"heap order is broken at {self._entries[child][4].key}.")
 
-    def _first(self) -> Entry | None:
+    def _first(self) -> HeapEntry | None:
         entries = self._entries
         while entries and entries[0][4].entry is not entries[0]:
             heappop(entries)

@@ -19,7 +19,7 @@ from koordinator.foundation.lazy_dataclass import dataclass
 
 #: kind of pod, and the plugins that rejected them
 Group = tuple[Hashable, frozenset[str]]
-Counts = tuple[int, ...]
+PlaceCounts = tuple[int, ...]
 
 
 class QueueState(StrEnum):
@@ -58,7 +58,7 @@ class Need:
 
 
 #: (due, -priority, queued at, sequence, pod).  The sequence is unique, so pods are never compared.
-Entry = tuple[float, int, float, int, "QueuedPod"]
+HeapEntry = tuple[float, int, float, int, "QueuedPod"]
 
 
 class QueuedPod(Struct, eq=False):  # a struct: one is made per pod
@@ -87,7 +87,7 @@ class QueuedPod(Struct, eq=False):  # a struct: one is made per pod
     #: only while UNSCHEDULABLE: no event that leaves less room than this can help
     need: Need | None = None
     message: str = ""  # why it is not running, as of the last attempt or gate
-    entry: Entry | None = None  # its place in a heap; an older one is stale
+    entry: HeapEntry | None = None  # its place in a heap; an older one is stale
     log_position: int = 0  # while IN_FLIGHT: the position in the event log when it was popped
 
     @property
@@ -101,7 +101,7 @@ class Needs:
 
     def __init__(self) -> None:
         #: group -> numbers of places -> key -> pods that need so many; nothing is empty
-        self.groups: dict[Group, dict[Counts, dict[str, QueuedPod]]] = {}
+        self.groups: dict[Group, dict[PlaceCounts, dict[str, QueuedPod]]] = {}
         #: groups that an event may have helped since ``take_touched``
         self.touched: dict[Group, None] = {}
 
@@ -136,7 +136,7 @@ class Needs:
         touched, self.touched = self.touched, {}
         return [(group, self._example(group)) for group in touched]
 
-    def helped(self, group: Group, most: Counts) -> list[QueuedPod]:
+    def helped(self, group: Group, most: PlaceCounts) -> list[QueuedPod]:
         """Return the pods of a group that need no more than so many places."""
         return [
             one
@@ -169,7 +169,7 @@ class Needs:
         return next(iter(next(iter(self.groups[group].values())).values()))
 
 
-def _place(queued: QueuedPod) -> tuple[Group, Counts]:
+def _place(queued: QueuedPod) -> tuple[Group, PlaceCounts]:
     if queued.need is None:
         raise BugError(f"{queued.key} needs nothing.")
     return (queued.need.kind, queued.rejectors), queued.need.counts

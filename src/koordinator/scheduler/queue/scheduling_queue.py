@@ -20,7 +20,14 @@ from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, Queu
 from koordinator.scheduler.queue.hints import EVERYTHING, HintTable, Listeners, Wake, pod_changes
 from koordinator.scheduler.queue.pools import WAITING, Delays, Pools
 from koordinator.scheduler.queue.queued_groups import QueuedGroups
-from koordinator.scheduler.queue.queued_pod import MOVES, Counts, Group, Need, QueuedPod, QueueState
+from koordinator.scheduler.queue.queued_pod import (
+    MOVES,
+    Group,
+    Need,
+    PlaceCounts,
+    QueuedPod,
+    QueueState,
+)
 
 NO_PLUGINS: frozenset[str] = frozenset()
 
@@ -308,7 +315,7 @@ class SchedulingQueue:
         """Return, once, the groups of pods with needs that events may help, with a pod of each."""
         return self._pools.needs.take_touched()
 
-    def wake_needing(self, group: Group, most: Counts, now_s: float) -> None:
+    def wake_needing(self, group: Group, most: PlaceCounts, now_s: float) -> None:
         """Requeue the pods of a group that need no more than so many places."""
         for queued in self._pools.needs.helped(group, most):
             self._requeue(queued, Wake.AFTER_BACKOFF, now_s, "RoomUpdate")

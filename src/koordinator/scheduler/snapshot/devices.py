@@ -23,7 +23,7 @@ GPUS_AT_FIRST = 8
 SPARE_MODELS = 16
 
 #: How often each virtual function is taken, by minor and bus id.
-Functions = dict[tuple[int, str], int]
+TakenFunctions = dict[tuple[int, str], int]
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +35,7 @@ class DeviceColumns:
     left: IntArray  # (capacity, n_minors, n_amounts): the difference, also where it is negative
     holders: IntArray  # (capacity, n_minors): how many pods hold some of it
     functions_taken: IntArray  # (capacity, n_minors): how many of its virtual functions
-    functions: dict[int, Functions] = field(default_factory=dict)  # taken ones, by row
+    functions: dict[int, TakenFunctions] = field(default_factory=dict)  # taken ones, by row
     #: the same as sets of (minor, bus id), by which answers can be remembered
     function_sets: dict[int, frozenset[tuple[int, str]]] = field(default_factory=dict)
 

@@ -87,7 +87,7 @@ def _requests(spec: PodSpec) -> Iterable[ResourceList]:
         yield container.resources.requests
 
 
-class ClaimedGpus:
+class ClaimedGpuTable:
     """Written by ``ClusterState`` only; rows whose devices change are logged."""
 
     def __init__(self, nodes: NodeTable, log: ChangeLog) -> None:

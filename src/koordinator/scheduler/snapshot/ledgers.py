@@ -16,7 +16,7 @@ Owner = TypeVar("Owner")
 Source_contra = TypeVar("Source_contra", contravariant=True)
 LedgerT = TypeVar("LedgerT")
 
-Kinds = tuple[type[KubeObject], ...]
+ObjectKinds = tuple[type[KubeObject], ...]
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Ledger(Protocol[Source_contra]):
     """Facts derived from the state that are too costly to derive for each read."""
 
     @property
-    def kinds(self) -> Kinds:
+    def kinds(self) -> ObjectKinds:
         """The objects that it reads besides nodes and pods."""
         ...
 
@@ -43,7 +43,7 @@ class Ledger(Protocol[Source_contra]):
 class Ledgers(Generic[Owner]):
     """The ledgers of one state; ``everything`` lists what is there, for a new one."""
 
-    def __init__(self, owner: Owner, everything: Callable[[Kinds], Changed]) -> None:
+    def __init__(self, owner: Owner, everything: Callable[[ObjectKinds], Changed]) -> None:
         self._owner = owner
         self._everything = everything
         self.kept: dict[Hashable, tuple[Any, Changed]] = {}  # ledgers, what they have not seen

@@ -18,9 +18,9 @@ from koordinator.scheduler.rules.load.kernels import (
     FIGURES,
     USED,
     Case,
-    Fact,
     Figure,
-    Status,
+    ReportStatus,
+    StateColumn,
     blank,
     charged,
     charged_all,
@@ -52,8 +52,8 @@ _NO_KEYS: AbstractSet[str] = frozenset()
 
 # Plain numbers: to look one up in an enumeration takes as long as much of the work on a report.
 _PROD_USAGE = int(Sum.PROD_USAGE)
-_STATUS, _CASE = int(Fact.STATUS), int(Fact.CASE)
-_UNKNOWN, _FRESH, _EXPIRED, _EMPTY = (int(one) for one in Status)
+_STATUS, _CASE = int(StateColumn.STATUS), int(StateColumn.CASE)
+_UNKNOWN, _FRESH, _EXPIRED, _EMPTY = (int(one) for one in ReportStatus)
 _KNOWS_LIMITED, _KNOWS_SCORED, _HAS_PROD_LIMITS = (int(one) for one in Case)
 
 
@@ -151,9 +151,9 @@ class LoadLedger:
         figures[Figure.HAS] = has
         figures[Figure.MOST] = list(map(most_within, has, limits.usage))
         figures[Figure.PROD_MOST] = list(map(most_within, has, limits.prod))
-        facts[Fact.CASE] = Case.HAS_PROD_LIMITS * any(limits.prod)
-        facts[Fact.IS_AGGREGATED] = limits.window is not None
-        facts[Fact.HAS_LIMITS] = any(limits.usage)
+        facts[StateColumn.CASE] = Case.HAS_PROD_LIMITS * any(limits.prod)
+        facts[StateColumn.IS_AGGREGATED] = limits.window is not None
+        facts[StateColumn.HAS_LIMITS] = any(limits.usage)
         if custom is None:
             self._windows.pop(row, None)
         else:
@@ -177,7 +177,7 @@ class LoadLedger:
         row = placed.row
         if placed.key in self.reported:
             added = self.added_by(placed)
-            self.margins[row] -= sign * taken(added, int(self.facts[row, Fact.CASE]))
+            self.margins[row] -= sign * taken(added, int(self.facts[row, StateColumn.CASE]))
             return
         kernel = charged.compiled if self._nodes.uses_kernels else charged.reference
         takes = class_load(placed.pod_class, self.rules).takes
@@ -192,8 +192,10 @@ class LoadLedger:
     def expire(self, now_s: float) -> IntArray:
         """Return the rows whose report has expired since the last call."""
         expired = np.flatnonzero(self._expires_s <= now_s)
-        fresh = self.facts[expired, Fact.STATUS] == Status.FRESH
-        self.facts[expired, Fact.STATUS] = np.where(fresh, Status.EXPIRED, Status.EMPTY)
+        fresh = self.facts[expired, StateColumn.STATUS] == ReportStatus.FRESH
+        self.facts[expired, StateColumn.STATUS] = np.where(
+            fresh, ReportStatus.EXPIRED, ReportStatus.EMPTY
+        )
         self._expires_s[expired] = inf
         self.expired += len(expired)
         self.next_expiry_s = float(self._expires_s.min(initial=inf))

@@ -26,9 +26,9 @@ from koordinator.foundation.memo import Memo, Memory
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY, PODS, ResourceAxis
 from koordinator.scheduler.snapshot.classes import NEW_BYTES, NEW_CLASSES, PodClass, PodClasses
-from koordinator.scheduler.snapshot.extended_resources import ClaimedGpus, ExtendedResources
+from koordinator.scheduler.snapshot.extended_resources import ClaimedGpuTable, ExtendedResources
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
-from koordinator.scheduler.snapshot.ledgers import Changed, Kinds, Ledgers
+from koordinator.scheduler.snapshot.ledgers import Changed, Ledgers, ObjectKinds
 from koordinator.scheduler.snapshot.load import LoadTable
 from koordinator.scheduler.snapshot.nodes import Network, NodeTable
 from koordinator.scheduler.snapshot.objects import ChangeLog, ObjectTable
@@ -72,7 +72,7 @@ class ClusterState:
         self.ledgers = Ledgers(self, self._everything)
         self.objects = ObjectTable(self._note_object)
         self.usage_log = ChangeLog()
-        self.claimed_gpus = ClaimedGpus(self.nodes, self.usage_log)
+        self.claimed_gpus = ClaimedGpuTable(self.nodes, self.usage_log)
         self.node_log = ChangeLog()
         self.ranked = False  # ranks differ from row order
         self.layout = 0
@@ -503,7 +503,7 @@ class ClusterState:
             self.extended.take_class(item.key, self.objects.get(DeviceClass, item.key))
         self.ledgers.note_object(item)
 
-    def _everything(self, kinds: Kinds) -> Changed:
+    def _everything(self, kinds: ObjectKinds) -> Changed:
         pods = {*self.pods.by_key, *self.unbound, *(k for p in self._orphans.values() for k in p)}
         return Changed(
             pods, {(kind, item.key) for kind in kinds for item in self.objects.all(kind)}

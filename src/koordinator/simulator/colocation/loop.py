@@ -35,7 +35,7 @@ from koordinator.simulator.colocation_report import ColocationReport, Sums, Tall
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.usage import Spike, UsageKinds
 from koordinator.simulator.workload import ColocationSettings, YarnSettings
-from koordinator.simulator.world import Rank, SimulatedPod, World
+from koordinator.simulator.world import EventOrder, SimulatedPod, World
 
 if TYPE_CHECKING:  # YARN is an optional part
     from koordinator.hadoop.port import ResourceManager
@@ -96,7 +96,7 @@ class ColocationLoop:
             running = node_managers if is_on else ()  # without a manager YARN gets no resources
             self._yarn = optional.ColocatedYarn(world, self._fleet, yarn, applications, running)
         world.attach_nodes(self)
-        world.at(world.now_s, self._step, Rank.HOSTS)
+        world.at(world.now_s, self._step, EventOrder.HOSTS)
 
     @property
     def yarn(self) -> "ResourceManager | None":
@@ -159,7 +159,7 @@ class ColocationLoop:
             speed = granted / np.maximum(loads.best_effort_cpu, 1.0)
             self._reporters.report(now_s, shares, speed, loads, self._up())
             self._reconcile(self._manager)
-        self._world.at(now_s + self._step_s, self._step, Rank.HOSTS)
+        self._world.at(now_s + self._step_s, self._step, EventOrder.HOSTS)
 
     def _reconcile(self, manager: Manager) -> None:
         """Run the manager and YARN's operator until neither has work."""

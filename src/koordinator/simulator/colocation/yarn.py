@@ -16,7 +16,7 @@ from koordinator.hadoop.port import choose_containers
 from koordinator.simulator.colocation.fleet import DONE_S, Demand, Fleet, Tenant
 from koordinator.simulator.colocation_report import YarnColumns, YarnReport
 from koordinator.simulator.workload import YarnSettings
-from koordinator.simulator.world import Rank, World
+from koordinator.simulator.world import EventOrder, World
 from koordinator.simulator.yarn import (
     ContainerEnd,
     SimulatedApplication,
@@ -56,7 +56,7 @@ class ColocatedYarn:
             tuple(self._node_of),
             registered=policy.registered,
             clock=clock,
-            at=lambda time_s, action: world.at(time_s, action, Rank.END),
+            at=lambda time_s, action: world.at(time_s, action, EventOrder.END),
             hosts=self,
         )
         self._operator, self._follower = _operator(
@@ -71,7 +71,7 @@ class ColocatedYarn:
         self._samples: list[tuple[int, float, int]] = []  # limit, usage since the last, pending
         self._used_before_s = self._sampled_s = 0.0
         for each in applications:
-            world.at(each.at_s, partial(self.manager.submit, each), Rank.SUBMIT)
+            world.at(each.at_s, partial(self.manager.submit, each), EventOrder.SUBMIT)
 
     def step(self) -> bool:
         """Run the operator and its follower once; return whether there was work."""
@@ -130,7 +130,7 @@ class ColocatedYarn:
         speed = self._fleet.best_effort_speed(self._row(container))
         in_s = self._fleet.may_end_in_s(left_s, speed, now_s)
         check = partial(self._check, container, container.container_id)
-        self._world.at(now_s + in_s, check, Rank.END)
+        self._world.at(now_s + in_s, check, EventOrder.END)
 
     def _check(self, container: SimulatedContainer, container_id: str) -> None:
         if self._running.get(container, ("", 0.0))[0] != container_id:

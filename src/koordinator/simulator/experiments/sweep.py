@@ -21,9 +21,9 @@ from koordinator.simulator.experiments.pool import execute_all
 from koordinator.simulator.experiments.store import RunRecord, RunStore
 from koordinator.simulator.experiments.tables import (
     FIGURE_LABELS,
-    Columns,
     Panel,
     SampleStatistics,
+    TableColumns,
     arrivals_table,
     figure_value,
     numeric_figures,
@@ -189,7 +189,7 @@ class ExperimentResult:
     records: tuple[RunRecord, ...]
     files: tuple[Path, ...]
     notices: tuple[str, ...]
-    summary: Columns
+    summary: TableColumns
 
     @property
     def failures(self) -> tuple[RunRecord, ...]:
@@ -264,7 +264,7 @@ def _charts(draw: Callable[[], list[Chart]]) -> tuple[list[Chart], tuple[str, ..
     return draw(), ()
 
 
-def _write_tables(tables: dict[str, Columns], folder: Path) -> list[Path]:
+def _write_tables(tables: dict[str, TableColumns], folder: Path) -> list[Path]:
     files = []
     for name, columns in tables.items():
         path = folder / name

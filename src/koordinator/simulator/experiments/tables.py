@@ -107,7 +107,7 @@ def _central_probability(angle: float, freedom: int) -> float:
     return sin(angle) * total
 
 
-Columns = dict[str, list[Any]]
+TableColumns = dict[str, list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def panels(runs: Sequence[ExperimentRun], records: Mapping[str, RunRecord]) -> l
     return result
 
 
-def runs_table(records: Sequence[RunRecord]) -> Columns:
+def runs_table(records: Sequence[RunRecord]) -> TableColumns:
     """Return a row per run: key, labels, figures, error."""
     rows = [
         {"run": record.key, **record.labels, "error": record.error, **record.figures}
@@ -155,7 +155,7 @@ def runs_table(records: Sequence[RunRecord]) -> Columns:
     return _columns(rows)
 
 
-def samples_table(records: Sequence[RunRecord]) -> Columns:
+def samples_table(records: Sequence[RunRecord]) -> TableColumns:
     """Return a row per run and sampled time."""
     rows = [
         {"run": record.key, **record.labels, **dict(zip(record.samples, values, strict=True))}
@@ -165,7 +165,7 @@ def samples_table(records: Sequence[RunRecord]) -> Columns:
     return _columns(rows)
 
 
-def arrivals_table(records: Sequence[RunRecord]) -> Columns:
+def arrivals_table(records: Sequence[RunRecord]) -> TableColumns:
     """Return a row per run and percent of GPU demand that has arrived; empty without arrivals."""
     rows = [
         {
@@ -182,7 +182,7 @@ def arrivals_table(records: Sequence[RunRecord]) -> Columns:
     return _columns(rows)
 
 
-def summary_table(panels: Sequence[Panel]) -> Columns:
+def summary_table(panels: Sequence[Panel]) -> TableColumns:
     """Return a row per comparison, policy and figure, with statistics over the seeds.
 
     ``difference`` columns are of policy minus baseline, paired by seed.
@@ -266,7 +266,7 @@ def _differences(panel: Panel, policy: str, baseline: str, figure: str) -> dict[
     return dict(zip(names, values, strict=True))
 
 
-def _columns(rows: Sequence[Mapping[str, Any]]) -> Columns:
+def _columns(rows: Sequence[Mapping[str, Any]]) -> TableColumns:
     names = list(dict.fromkeys(name for row in rows for name in row))
     return {name: [row.get(name) for row in rows] for name in names}
 
@@ -274,7 +274,7 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> Columns:
 # -- files -----------------------------------------------------------------------------------
 
 
-def write_table(columns: Columns, path: Path, *, parquet: bool = False) -> list[Path]:
+def write_table(columns: TableColumns, path: Path, *, parquet: bool = False) -> list[Path]:
     """Write ``path.csv``, and ``path.parquet`` if wanted and pyarrow is installed; return both."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")

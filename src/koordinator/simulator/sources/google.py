@@ -41,7 +41,7 @@ _EVENTS: Final = (
 _MACHINE_EVENTS: Final = ("UNKNOWN", "ADD", "REMOVE", "UPDATE")
 
 
-class _Amounts(msgspec.Struct, frozen=True):
+class _MachineResources(msgspec.Struct, frozen=True):
     cpus: float | None = None
     memory: float | None = None
 
@@ -50,7 +50,7 @@ class _MachineEvent(msgspec.Struct):
     time: int | str
     machine_id: int | str
     type: int | str
-    capacity: _Amounts | None = None
+    capacity: _MachineResources | None = None
 
 
 class _InstanceEvent(msgspec.Struct):
@@ -60,10 +60,10 @@ class _InstanceEvent(msgspec.Struct):
     instance_index: int | str = 0
     alloc_collection_id: int | str | None = 0
     priority: int | str | None = 0
-    resource_request: _Amounts | None = None
+    resource_request: _MachineResources | None = None
 
 
-_NOTHING: Final = _Amounts()
+_NOTHING: Final = _MachineResources()
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class _Task:
     priority: int
     started_s: float | None = None
     ended_s: float | None = None
-    request: _Amounts = _NOTHING
+    request: _MachineResources = _NOTHING
 
     def job(self, name: str) -> TraceJob:
         """Return the instance as a job of one pod."""

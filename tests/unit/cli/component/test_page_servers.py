@@ -15,7 +15,7 @@ from koordinator.cli.component.page_servers import page_servers
 from koordinator.cli.component.page_settings import PageSettings
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
-from koordinator.process.authorization import ALWAYS_ALLOWED, Reviewer
+from koordinator.process.authorization import ALWAYS_ALLOWED, ReviewClient
 from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
 from koordinator.process.health import PING
 from koordinator.process.http_server import HttpServer, is_loopback
@@ -40,7 +40,9 @@ def settings(plain: str | None, **fields: Any) -> PageSettings:
 
 @contextmanager
 def serving(
-    stated: PageSettings, changed: Callable[[str], str], connect: Callable[[], Reviewer] = Reviews
+    stated: PageSettings,
+    changed: Callable[[str], str],
+    connect: Callable[[], ReviewClient] = Reviews,
 ) -> Iterator[list[int]]:
     """Serve the pages; yield the ports."""
     endpoints = Endpoints(
@@ -89,7 +91,7 @@ def test_strangers_read_health_and_nothing_else() -> None:
 def test_a_loopback_address_requires_no_token() -> None:
     """Users on the machine and of a forwarded port have access; no API server is needed."""
 
-    def connect() -> Reviewer:
+    def connect() -> ReviewClient:
         raise AssertionError("nobody is to be asked")
 
     with serving(settings("127.0.0.1"), lambda text: text, connect) as (port,):

@@ -11,7 +11,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.nesting import cut_nesting
 from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes.mailbox import Item, Lines
-from koordinator.cluster.kubernetes.pages import Page
+from koordinator.cluster.kubernetes.pages import ListPage
 from koordinator.cluster.kubernetes.watch import View
 from koordinator.cluster.port import EventType
 
@@ -50,7 +50,7 @@ class Story:
         parts = [names[i : i + size] for i in range(0, len(names), size)] or [[]]
         for i, part in enumerate(parts[:count]):
             body = json.dumps(pod_list(*map(self._pod, part))).encode()
-            self.items.append(Page(body, i == 0, "more" if i + 1 < len(parts) else ""))
+            self.items.append(ListPage(body, i == 0, "more" if i + 1 < len(parts) else ""))
 
     def _tell(self, kind: str, name: str, *, lost: bool) -> None:
         if not lost:
@@ -110,7 +110,9 @@ def test_an_object_nested_too_deep_does_not_keep_others_from_being_seen() -> Non
     text = f'{{"metadata": {{"resourceVersion": "2"}}, "items": [{evil}, {good}]}}'
     listed, streamed = View(Pod), View(Pod)
 
-    result = [e.object.metadata.name for e in listed.apply(Page(cut_nesting(text.encode()), True))]
+    result = [
+        e.object.metadata.name for e in listed.apply(ListPage(cut_nesting(text.encode()), True))
+    ]
     lines = [f'{{"type": "ADDED", "object": {one}}}'.encode() for one in (evil, good)]
     seen = [e.object.metadata.name for e in streamed.apply(Lines(lines))]
 
@@ -123,11 +125,11 @@ def test_an_object_of_a_known_version_is_not_decoded_again(
     """A repeated list costs what has changed: a part that can't be decoded is not read."""
     view = View(Pod)
     first = {"items": [pod("a", "1"), pod("b", "2")]}
-    list(view.apply(Page(json.dumps(first).encode(), is_first=True)))
+    list(view.apply(ListPage(json.dumps(first).encode(), is_first=True)))
     known = view.objects["default/a"]
 
     again = {"items": [pod("a", "1", nodeName=1), pod("b", "3"), pod("c", "4")]}
-    events = list(view.apply(Page(json.dumps(again).encode(), is_first=True)))
+    events = list(view.apply(ListPage(json.dumps(again).encode(), is_first=True)))
 
     assert [(it.type, it.object.key) for it in events] == [
         (EventType.MODIFIED, "default/b"),

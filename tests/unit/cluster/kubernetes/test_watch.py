@@ -23,7 +23,7 @@ from koordinator.api.meta import JsonObject
 from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.mailbox import Lines
-from koordinator.cluster.kubernetes.pages import ObjectVersion, Page, VersionList
+from koordinator.cluster.kubernetes.pages import ListPage, ObjectVersion, VersionList
 from koordinator.cluster.kubernetes.watch import View
 from koordinator.cluster.port import EventType, Watch, WatchEvent
 
@@ -69,7 +69,7 @@ def test_a_refresh_ends_exactly_with_what_happened_before(
     listed = data.draw(st.integers(begun, last), "events in the list")
     compared = data.draw(st.integers(begun, last), "events when the list arrives")
     view = View(Pod)
-    list(view.apply(Page(json.dumps(pod_list()).encode(), is_first=True)))
+    list(view.apply(ListPage(json.dumps(pod_list()).encode(), is_first=True)))
     versions = VersionList(
         tuple(
             ObjectVersion(name, "default", uid, str(version))

@@ -14,7 +14,7 @@ from koordinator.api.node_slo import NodeSlo
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.koordlet.app.metrics import NodeGauges
-from koordinator.koordlet.prediction.reclaimable import Amounts, Prediction
+from koordinator.koordlet.prediction.reclaimable import PredictedAmounts, Prediction
 from koordinator.process.endpoints import joined
 
 #: Names and labels of the original, koordinator pkg/koordlet/metrics.
@@ -103,9 +103,13 @@ class Scraped:
         self.world.seconds(2)
         self.gauges.set_prediction(
             Prediction(
-                Amounts(1500, 1 << 30),
-                Amounts(2500, 2 << 30),
-                parts=(Prediction(Amounts(), Amounts(1000), "podReclaimablePredictor"),),
+                PredictedAmounts(1500, 1 << 30),
+                PredictedAmounts(2500, 2 << 30),
+                parts=(
+                    Prediction(
+                        PredictedAmounts(), PredictedAmounts(1000), "podReclaimablePredictor"
+                    ),
+                ),
             )
         )
 

@@ -18,7 +18,7 @@ from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import HostError, InputError, NotFoundError
 from koordinator.host.gpus import Gpu, NoGpus
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
-from koordinator.host.port import Counting, Counts
+from koordinator.host.port import PerfCounting, PerfCounts
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.app.options import OFF, ON, gates_of, parse_gates
 
@@ -28,14 +28,14 @@ class Counters:
 
     open = 0
 
-    def start(self, folder: str, cpus: Sequence[int]) -> Counting:
+    def start(self, folder: str, cpus: Sequence[int]) -> PerfCounting:
         assert (folder.startswith("/sys/fs/cgroup/perf_event/kubepods"), len(cpus)) == (True, 8)
         self.open += 1
         return self
 
-    def stop(self) -> Counts:
+    def stop(self) -> PerfCounts:
         self.open -= 1
-        return Counts(3.0, 2.0)
+        return PerfCounts(3.0, 2.0)
 
 
 def world_with(options: dict[str, Any] | None = None, **gates: bool) -> World:

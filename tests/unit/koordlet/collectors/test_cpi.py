@@ -8,7 +8,7 @@ from tests.nodes import LAYOUT, START_S, Tree, machine, pod
 from koordinator.api.node_slo import NodeSloSpec
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.errors import HostError, MissingFileError
-from koordinator.host.port import Counting, Counts, NoPerfEvents, PerfEvents
+from koordinator.host.port import NoPerfEvents, PerfCounting, PerfCounts, PerfEvents
 from koordinator.koordlet.collectors.context import CollectionContext
 from koordinator.koordlet.collectors.performance import CpiCollector
 from koordinator.koordlet.metrics import Metric, MetricStore
@@ -20,11 +20,11 @@ class _Attempt:
     def __init__(self, counters: "Counters", folder: str) -> None:
         self._counters, self._folder = counters, folder
 
-    def stop(self) -> Counts:
+    def stop(self) -> PerfCounts:
         self._counters.open.remove(self._folder)
         if self._folder in self._counters.unreadable:
             raise HostError("cannot count")
-        return Counts(300.0, 200.0)
+        return PerfCounts(300.0, 200.0)
 
 
 class Counters:
@@ -37,7 +37,7 @@ class Counters:
         self.unreadable: set[str] = set()
         self.problem = problem
 
-    def start(self, folder: str, cpus: Sequence[int]) -> Counting:
+    def start(self, folder: str, cpus: Sequence[int]) -> PerfCounting:
         self.started.append(folder)
         if self.problem is not None:
             raise self.problem

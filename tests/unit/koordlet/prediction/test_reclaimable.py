@@ -9,7 +9,7 @@ from koordinator.koordlet.prediction.models import (
     PredictionOptions,
     UsageSample,
 )
-from koordinator.koordlet.prediction.reclaimable import Amounts, predict_prod
+from koordinator.koordlet.prediction.reclaimable import PredictedAmounts, predict_prod
 from koordinator.koordlet.view.pods import PodView, pod_view
 
 GIB = 2**30
@@ -86,7 +86,7 @@ def test_a_terminating_pod_counts_in_neither() -> None:
     result = predict_prod(models, [pod_view(ended, LAYOUT)], machine(16), START_S)
 
     assert result is not None
-    assert result.reclaimable == Amounts()
+    assert result.reclaimable == PredictedAmounts()
 
 
 def test_models_are_stored_some_at_a_time_and_restored() -> None:

@@ -16,7 +16,7 @@ from koordinator.api.node_metric import (
 from koordinator.foundation.clock import Duration
 from koordinator.host.gpus import Gpu
 from koordinator.koordlet.metrics import Metric, MetricStore
-from koordinator.koordlet.prediction.reclaimable import Amounts, Prediction
+from koordinator.koordlet.prediction.reclaimable import PredictedAmounts, Prediction
 from koordinator.koordlet.report.node_metric import MetricReport, ReportPolicy, report_policy
 from koordinator.koordlet.view.pods import pod_view
 
@@ -178,7 +178,9 @@ def test_predictions_are_reported() -> None:
         host_applications=[],
         numa_nodes=[],
     )
-    status = report.status(START_S, Prediction(Amounts(3400, MIB), Amounts(6600, 2 * MIB)))
+    status = report.status(
+        START_S, Prediction(PredictedAmounts(3400, MIB), PredictedAmounts(6600, 2 * MIB))
+    )
 
     assert status is not None
     assert status.prod_reclaimable_metric is not None

@@ -9,8 +9,8 @@ detectors.
 from collections.abc import Mapping
 from math import isfinite
 
-from koordinator.api.kubescheduler.structs import ConfigStruct, Int32, fill
-from koordinator.api.meta import Int64, LabelSelector
+from koordinator.api.kubescheduler.structs import ConfigStruct, fill
+from koordinator.api.meta import Int32, Int64, LabelSelector
 from koordinator.descheduler.configuration import (
     DeschedulerPluginArgs,
     NamedPodSelector,

@@ -17,7 +17,7 @@ from koordinator.api.node_metric import NodeMetric, PodUsage
 from koordinator.api.pod import Pod
 from koordinator.descheduler.candidates import (
     CandidateFilter,
-    Rank,
+    SortKey,
     candidates_of,
     eviction_rank,
     selected_nodes,
@@ -326,7 +326,7 @@ def _excess(use: PoolUsage, attempt: _Round, row: int) -> Mapping[str, int]:
 
 def _rank(
     pod: Pod, report: PodUsage | None, excess: Mapping[str, int], weights: Mapping[str, int]
-) -> Rank:
+) -> SortKey:
     return eviction_rank(pod, None if report is None else _relief(report, excess, weights))
 
 

@@ -28,7 +28,7 @@ from koordinator.api.schedule_explanation import (
 )
 from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.foundation.errors import ClusterError, NotFoundError
-from koordinator.scheduler.loop.feature import Ask, Feature, Page, Step
+from koordinator.scheduler.loop.feature import Ask, Feature, StatePage, Step
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
 
@@ -205,7 +205,7 @@ class ExplanationFeature(Feature):
     def __init__(self, handle: SchedulerHandle) -> None:
         self._handle = handle
 
-    def pages(self, ask: Ask) -> Mapping[str, Page]:
+    def pages(self, ask: Ask) -> Mapping[str, StatePage]:
         """Return the pages of one pod and of the queue."""
         return {
             "/explain/{namespace}/{podName}": lambda given: ask(

@@ -15,7 +15,7 @@ from koordinator.foundation.errors import ExtenderError, NotFoundError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import EXTENDER
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
-from koordinator.scheduler.cycle.evaluation import Nominations, nominated_pods_with_priority
+from koordinator.scheduler.cycle.evaluation import NominatedPods, nominated_pods_with_priority
 from koordinator.scheduler.explain import (
     Cause,
     CauseReport,
@@ -342,7 +342,7 @@ class _Explainer:
         transaction.assume(key, pod, pod_class, choice.row, choice.allocation)
         return True
 
-    def _nominations(self) -> Nominations:
+    def _nominations(self) -> NominatedPods:
         nominator, classes = self._handle.nominator, self._handle.state.classes
         return {
             node: [(pod, classes.of(pod)) for pod in nominator.on_node(node)]

@@ -15,7 +15,7 @@ from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import EXTENDER, NOTHING, ActivePlugin, AllocationResult
 from koordinator.scheduler.cycle import (
     NodeChoice,
-    Nominations,
+    NominatedPods,
     ReserveRefusal,
     SchedulingCycle,
     Scorecard,
@@ -106,7 +106,7 @@ class GangScheduler:
         )
         self.dry_runs = GangDryRuns(handle, self._pod_groups)
         self.waiting = WaitingGangs(handle, self._headrooms)
-        self._nominations: Nominations = {}  # without the members of the current gang
+        self._nominations: NominatedPods = {}  # without the members of the current gang
 
     def forget(self, gang: Gang | None) -> None:
         """Drop the cached failure of a gang that lost a member or was deleted."""

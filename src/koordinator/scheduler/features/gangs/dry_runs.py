@@ -12,7 +12,7 @@ from koordinator.domain.gangs import Gang, GangAttempt, GangCache, GroupTree
 from koordinator.foundation.errors import ExtenderError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import EXTENDER
-from koordinator.scheduler.cycle import NodeChoice, Nominations, ReserveRefusal, SchedulingCycle
+from koordinator.scheduler.cycle import NodeChoice, NominatedPods, ReserveRefusal, SchedulingCycle
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.features.gangs.placement import (
     GangDecision,
@@ -71,7 +71,7 @@ class GangDryRuns:
         self._topology = TopologyPlacer(state, binder, placer, _no_card)
         self._placements = PlacementPlacer(state, binder, placer, handle.attempts.now_s)
         self._trees = TreePlacer(binder, placer, self._placements)
-        self._nominations: Nominations = {}  # without the members of the current gang
+        self._nominations: NominatedPods = {}  # without the members of the current gang
 
     def run(self, cycle: SchedulingCycle, queued: QueuedPod) -> GroupDryRun | None:
         """Return the nodes of a member's gang in one domain, or why none takes it.

@@ -18,7 +18,7 @@ from koordinator.foundation.errors import ClusterError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import ActivePlugin
 from koordinator.scheduler.cycle import (
-    Nominations,
+    NominatedPods,
     ReserveRefusal,
     SchedulingCycle,
     priority_of,
@@ -141,7 +141,7 @@ class PodGroupAttempts:
         gangs: GangCache,
         decision: GangDecision,
         members: Sequence[Wanted],
-        nominations: Nominations,
+        nominations: NominatedPods,
     ) -> bool:
         """Free a claim that may keep a PodGroup without placed members from all its nodes.
 

@@ -13,7 +13,7 @@ from koordinator.scheduler.contract import ActivePlugin
 from koordinator.scheduler.cycle import (
     UNBOUNDED,
     HeadroomBound,
-    Nominations,
+    NominatedPods,
     SchedulingCycle,
     priority_of,
 )
@@ -142,7 +142,7 @@ class GangPreemption:
         attempt: GangAttempt,
         decision: GangDecision,
         members: Sequence[Wanted],
-        nominations: Nominations,
+        nominations: NominatedPods,
         *,
         plugins: Sequence[ActivePlugin] | None = None,
         rows: IntArray | None = None,

@@ -19,7 +19,7 @@ from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.binding import Binder
-from koordinator.scheduler.cycle import Nominations, SchedulingCycle, Scorecard, priority_of
+from koordinator.scheduler.cycle import NominatedPods, SchedulingCycle, Scorecard, priority_of
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.features.gangs.placement import (
     GangDecision,
@@ -98,7 +98,7 @@ class TopologyPlacer:
         return demand.refusal, self._state.network.generation
 
     def surroundings(
-        self, gangs: GangCache, members: Sequence[Wanted], nominated: Nominations
+        self, gangs: GangCache, members: Sequence[Wanted], nominated: NominatedPods
     ) -> Surroundings:
         """Return placed and nominated members by row, and pods to be near to."""
         count, rows = len(self._state.nodes), self._state.nodes.rows
@@ -128,7 +128,7 @@ class TopologyPlacer:
         members: Sequence[Wanted],
         demand: TopologyDemand,
         *,
-        nominated: Nominations,
+        nominated: NominatedPods,
         merges: bool,
     ) -> GangDecision:
         """Assume the members on nodes of one domain, or none.

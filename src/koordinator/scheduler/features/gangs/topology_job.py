@@ -23,7 +23,7 @@ from koordinator.domain.network import (
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.binding import Assumed, Binder
-from koordinator.scheduler.cycle import NodeChoice, Nominations, SchedulingCycle, Scorecard
+from koordinator.scheduler.cycle import NodeChoice, NominatedPods, SchedulingCycle, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.features.gangs.placement import Wanted
 from koordinator.scheduler.snapshot import PodClass
@@ -82,7 +82,7 @@ class JobPlacer:
         cycle: SchedulingCycle,
         tree: NetworkTree,
         around: Surroundings,
-        nominated: Nominations,
+        nominated: NominatedPods,
         *,
         card: Callable[[SchedulingCycle, PodClass], Scorecard | None],
         merges: bool,

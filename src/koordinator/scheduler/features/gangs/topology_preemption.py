@@ -21,7 +21,7 @@ from koordinator.domain.gangs import GangAttempt, GangCache
 from koordinator.domain.network import OUTSIDE
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.binding import Assumed, Binder
-from koordinator.scheduler.cycle import Nominations, SchedulingCycle, priority_of
+from koordinator.scheduler.cycle import NominatedPods, SchedulingCycle, priority_of
 from koordinator.scheduler.cycle.job_headroom import reads_other_nodes
 from koordinator.scheduler.cycle.what_if import MOST_MEMBERS, MOST_PODS, rejection
 from koordinator.scheduler.diagnosis import Diagnosis
@@ -69,7 +69,7 @@ class TopologyPreemption:
         *,
         demand: TopologyDemand,
         decision: GangDecision,
-        nominations: Nominations,
+        nominations: NominatedPods,
     ) -> GangHeadroom:
         """Return the headroom of the first domain that suffices."""
         if demand.refusal:

@@ -25,7 +25,7 @@ from koordinator.scheduler.features.quotas.places import QueuePlaces
 from koordinator.scheduler.features.quotas.queues import EVENTS, GATE, JobQueues, QueuedQuotas
 from koordinator.scheduler.features.quotas.revocation import QuotaRevoke, TerminatingPods
 from koordinator.scheduler.features.quotas.status import QuotaStatus
-from koordinator.scheduler.loop.feature import Ask, Feature, Page, Step
+from koordinator.scheduler.loop.feature import Ask, Feature, StatePage, Step
 from koordinator.scheduler.loop.feature_kinds import GateFeature, GateReport
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
@@ -210,7 +210,7 @@ class QuotaFeature(Feature):
         due = [self._revoke.next_wakeup_s(), status.next_wakeup_s() if status is not None else None]
         return min((due_s for due_s in due if due_s is not None), default=None)
 
-    def pages(self, ask: Ask) -> Mapping[str, Page]:
+    def pages(self, ask: Ask) -> Mapping[str, StatePage]:
         """Return the pages of quotas."""
 
         def one(given: Mapping[str, str]) -> object:

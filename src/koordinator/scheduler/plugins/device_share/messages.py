@@ -25,7 +25,7 @@ from koordinator.scheduler.snapshot import Snapshot
 _IN_PERCENT: Final = frozenset({GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA})
 
 
-class Count(Struct, frozen=True):
+class DeviceCounts(Struct, frozen=True):
     """Number of devices of a type, and how many have enough left."""
 
     there: int
@@ -153,7 +153,7 @@ def _request(want: DeviceTypeRequest) -> str:
     return text if is_whole else f"{text} with {' and '.join(parts)}{' each' if count > 1 else ''}"
 
 
-def _count(view: Snapshot, want: DeviceTypeRequest) -> Count | None:
+def _count(view: Snapshot, want: DeviceTypeRequest) -> DeviceCounts | None:
     """Count devices with enough left; partitions and NUMA nodes are not considered."""
     row, kind = int(view.row_numbers[0]), want.kind
     report = view.devices.reports.get(row)
@@ -166,7 +166,7 @@ def _count(view: Snapshot, want: DeviceTypeRequest) -> Count | None:
     unhealthy = tuple(minor for minor in reported if not healthy >> minor & 1)
     amounts = np.array(want.request.amounts)
     healthy_left = group.totals - columns.used[row, : group.width]
-    return Count(
+    return DeviceCounts(
         there=len(reported),
         large=sum(bool((group.totals[m] >= amounts).all()) for m in reported),
         enough=sum(bool((left[m] >= amounts).all()) for m in reported if m not in unhealthy),

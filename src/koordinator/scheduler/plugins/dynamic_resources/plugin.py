@@ -90,7 +90,7 @@ from koordinator.scheduler.plugins.dynamic_resources.messages import (
     unknown_attribute,
 )
 from koordinator.scheduler.plugins.dynamic_resources.room import (
-    Judged,
+    RoomCandidates,
     judge_room,
     node_request,
     room_detail,
@@ -238,7 +238,7 @@ class DynamicResources:
         if self.extended and claims.stale is not None:
             return np.full(len(snapshot), STALE), np.zeros(len(snapshot), np.int64)
         codes, scores = np.zeros(len(cluster), np.int64), np.zeros(len(cluster), np.int64)
-        served: list[Judged] = []
+        served: list[RoomCandidates] = []
         for columns, rows in self._delegations(cluster, pod):
             there = with_extended(snapshot, pod, claims, columns)
             if isinstance(there, Refusal):
@@ -248,9 +248,9 @@ class DynamicResources:
                 verdicts = table.of_claims(there.pending, len(cluster), there.avoids)
                 codes[rows] = verdicts.codes[: len(cluster)][rows]
                 scores[rows] = verdicts.scores[: len(cluster)][rows]
-                served.append(Judged(rows, there, verdicts))
+                served.append(RoomCandidates(rows, there, verdicts))
             else:
-                served.append(Judged(rows, there))
+                served.append(RoomCandidates(rows, there))
         if self.extended and pod.served:
             codes[unserved(cluster, pod)] = UNSERVED
         elsewhere = self._unavailable(cluster, claims)

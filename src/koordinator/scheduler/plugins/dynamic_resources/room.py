@@ -118,7 +118,7 @@ class _NodeRequests:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class RoomCandidates:
     """Rows of the cluster, the claims that a pod has there, and the verdicts of pending ones."""
 
     rows: BoolArray | slice
@@ -129,7 +129,7 @@ class Judged:
 def judge_room(
     cluster: Snapshot,
     pod: PodClass,
-    judged: Iterable[Judged],
+    judged: Iterable[RoomCandidates],
     codes: IntArray,
     gates: AllocatorGates,
 ) -> None:

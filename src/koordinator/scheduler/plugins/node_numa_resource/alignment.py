@@ -117,7 +117,7 @@ def _with_enough(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kinds:
+class RowPolicies:
     """Bind policy and NUMA policy of rows for a pod; the pod's policy takes precedence."""
 
     count: int
@@ -160,20 +160,20 @@ class Kinds:
         return self.only is None or self.only % len(POLICIES) != NO_POLICY
 
 
-_KINDS: Memo[Kinds] = Memo()
+_KINDS: Memo[RowPolicies] = Memo()
 
 
-def kinds_of(view: Snapshot, needs: NumaRequirements) -> Kinds:
+def kinds_of(view: Snapshot, needs: NumaRequirements) -> RowPolicies:
     """Return the kinds of the rows; the kind of a row without a node is arbitrary."""
     alike = view.numa.survey.alike
     if alike is None:
         version = (view.usage_version, needs.policy)
         return _KINDS.as_of(view, version, _kinds_of, view, needs)
     bind, policy = alike
-    return Kinds(len(view), bind * len(POLICIES) + (POLICIES.index(needs.policy) or policy))
+    return RowPolicies(len(view), bind * len(POLICIES) + (POLICIES.index(needs.policy) or policy))
 
 
-def _kinds_of(view: Snapshot, needs: NumaRequirements) -> Kinds:
+def _kinds_of(view: Snapshot, needs: NumaRequirements) -> RowPolicies:
     numa, rows = view.numa, view.row_numbers
     binds, policies = numa.bind_policy.take(rows), numa.policy.take(rows)
     own = POLICIES.index(needs.policy)
@@ -184,8 +184,8 @@ def _kinds_of(view: Snapshot, needs: NumaRequirements) -> Kinds:
         policies.tobytes() == policies[:1].tobytes() * len(rows)
     )
     if same and len(rows):
-        return Kinds(len(rows), int(binds[0]) * len(POLICIES) + int(policies[0]))
-    return Kinds(len(rows), None, binds.astype(np.int64), policies.astype(np.int64))
+        return RowPolicies(len(rows), int(binds[0]) * len(POLICIES) + int(policies[0]))
+    return RowPolicies(len(rows), None, binds.astype(np.int64), policies.astype(np.int64))
 
 
 def _align_rows(

@@ -10,7 +10,7 @@ from koordinator.api.resource_names import CPU
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.node_numa_resource.alignment import (
-    Kinds,
+    RowPolicies,
     kinds_of,
 )
 from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRequirements
@@ -100,7 +100,9 @@ def verdicts(
     return codes
 
 
-def _add_by_binding(codes: Codes, view: Snapshot, needs: NumaRequirements, kinds: Kinds) -> None:
+def _add_by_binding(
+    codes: Codes, view: Snapshot, needs: NumaRequirements, kinds: RowPolicies
+) -> None:
     requests = [(code, where, needs.request(BIND_POLICIES[code])) for code, where in _binds(kinds)]
     for _, where, request in requests:
         if request is None:
@@ -116,7 +118,7 @@ def _add_by_binding(codes: Codes, view: Snapshot, needs: NumaRequirements, kinds
             _add_unbindable(codes, view, request, (where, kinds), code)
 
 
-def _binds(kinds: Kinds) -> list[tuple[int, Where]]:
+def _binds(kinds: RowPolicies) -> list[tuple[int, Where]]:
     """Return each occurring bind policy with its rows."""
     if kinds.only is not None:
         return [(kinds.only // len(POLICIES), True)]
@@ -144,7 +146,7 @@ def _add_unbindable(
     codes: Codes,
     view: Snapshot,
     request: NumaRequest,
-    where: tuple[Where, Kinds],
+    where: tuple[Where, RowPolicies],
     code: int,
 ) -> None:
     """Reject rows that cannot bind the pod's CPUs now or ever.

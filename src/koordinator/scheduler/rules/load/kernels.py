@@ -43,7 +43,7 @@ class Figure(IntEnum):
     PROD_MOST = 2  # maximum usage of prod pods
 
 
-class Fact(IntEnum):
+class StateColumn(IntEnum):
     """Other state of a node."""
 
     STATUS = 0  # a Status
@@ -74,7 +74,7 @@ class Margin(IntEnum):
     PROD_FREE = 5  # for the score by prod usage
 
 
-class Status(IntEnum):
+class ReportStatus(IntEnum):
     """Availability of a node's usage report."""
 
     UNKNOWN = 0  # no report, or a fresh one without usage
@@ -92,17 +92,21 @@ class Option(IntEnum):
     DOMINANT = 3  # additional weight of the scarcest resource
 
 
-USED, FIGURES, FACTS = _SUMS + len(UsageColumn), len(Figure), len(Fact)
+USED, FIGURES, FACTS = _SUMS + len(UsageColumn), len(Figure), len(StateColumn)
 MARGINS = 8  # with two resources, two cache lines
 CASES = 1 << len(Case)
 _LINE = 64  # bytes
 
 _LIMITED, _SCORED = (int(one) for one in UsageColumn)
 _HAS, _MOST, _PROD_MOST = (int(one) for one in Figure)
-_STATUS, _CASE, _IS_AGGREGATED, _HAS_LIMITS = (int(one) for one in Fact)
+_STATUS, _CASE, _IS_AGGREGATED, _HAS_LIMITS = (int(one) for one in StateColumn)
 _KNOWS_LIMITED, _KNOWS_SCORED, _HAS_PROD_LIMITS = (int(one) for one in Case)
 _ALL, _HEADROOM, _FREE, _PROD_HEADROOM, _PROD_FREE = (int(one) for one in Margin)
-_FRESH, _EXPIRED, _EMPTY = int(Status.FRESH), int(Status.EXPIRED), int(Status.EMPTY)
+_FRESH, _EXPIRED, _EMPTY = (
+    int(ReportStatus.FRESH),
+    int(ReportStatus.EXPIRED),
+    int(ReportStatus.EMPTY),
+)
 _REFUSE_EXPIRED, _USE_EXPIRED, _SCORE_BY_PROD, _DOMINANT = (int(one) for one in Option)
 
 

@@ -14,9 +14,9 @@ from koordinator.scheduler.rules.load.kernels import (
     FIGURES,
     MARGINS,
     USED,
-    Fact,
     Figure,
     Option,
+    StateColumn,
     charged,
     judged,
     taken,
@@ -41,8 +41,10 @@ def test_compiled_and_array_code_agree(data: st.DataObject, is_prod: bool) -> No
         figures[:, which] = data.draw(arrays(np.int64, (NODES, WIDTH), elements=mosts))
     used = data.draw(arrays(np.int64, (NODES, USED, WIDTH), elements=amounts))
     facts = data.draw(arrays(np.int8, (NODES, FACTS), elements=st.integers(0, 1)))
-    facts[:, Fact.STATUS] = data.draw(arrays(np.int8, NODES, elements=st.integers(0, 3)))
-    facts[:, Fact.CASE] = data.draw(arrays(np.int8, NODES, elements=st.integers(0, CASES - 1)))
+    facts[:, StateColumn.STATUS] = data.draw(arrays(np.int8, NODES, elements=st.integers(0, 3)))
+    facts[:, StateColumn.CASE] = data.draw(
+        arrays(np.int8, NODES, elements=st.integers(0, CASES - 1))
+    )
     rows = data.draw(arrays(np.int64, 4, elements=st.integers(0, NODES - 1)))
     times = data.draw(arrays(np.int64, 4, elements=st.integers(0, 3)))
     addends = data.draw(arrays(np.int64, len(Sum) * WIDTH, elements=amounts))
@@ -76,7 +78,7 @@ def test_compiled_and_array_code_agree(data: st.DataObject, is_prod: bool) -> No
 def test_incremental_load_equals_a_recount(addends: IntArray, used: IntArray, case: int) -> None:
     """Whatever is known of the node."""
     facts, figures = np.zeros((1, FACTS), np.int8), np.ones((1, FIGURES, WIDTH), np.int64)
-    facts[0, Fact.CASE] = case
+    facts[0, StateColumn.CASE] = case
     before, after = np.zeros((2, 1, MARGINS, WIDTH), np.int64)
     weigh.reference(np.zeros(1, int), used, figures, facts, before)
     used[:, : len(Sum)] += addends.reshape(len(Sum), WIDTH)
