@@ -127,6 +127,7 @@ class Descheduler:
             each for profile in self.profiles for each in profile.controllers
         )
         self._watch = SyncedWatch(lambda: cluster.watch(self.view.kinds))
+        self._was_synced = False
         self._next_cycle_s: float | None = 0.0  # None: no further cycle
 
     @property
@@ -187,6 +188,10 @@ class Descheduler:
             self._prover.follow()
         for event in self._watch.events():
             self._handle(event)
+        if self.is_synced and not self._was_synced:
+            self._was_synced = True
+            if self._metrics is not None:
+                self._metrics.retain(self.view.objects(Node), self.view.objects(Namespace))
 
     def _handle(self, event: WatchEvent) -> None:
         """Process an event; an object that can't be processed is treated as absent."""

@@ -3,6 +3,7 @@
 Source: koordinator pkg/descheduler/metrics/metrics.go.
 """
 
+from collections.abc import Iterable
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -44,15 +45,28 @@ class DeschedulerMetrics:
 
     def forget(self, deleted: Node | Namespace) -> None:
         """Remove the series of a deleted node or namespace, so that they don't accumulate."""
-        for labels in self._series.pop(f"{deleted.KIND.lower()} {deleted.metadata.name}", ()):
+        self._remove(f"{deleted.KIND.lower()} {deleted.metadata.name}")
+
+    def retain(self, nodes: Iterable[str], namespaces: Iterable[str]) -> None:
+        """Remove the series of all other nodes and namespaces.
+
+        No event announces deletions between two terms of leadership.
+        """
+        retained = {"node ", *(f"node {name}" for name in nodes)}
+        retained |= {f"namespace {name}" for name in namespaces}
+        for key in self._series.keys() - retained:
+            self._remove(key)
+
+    def _remove(self, key: str) -> None:
+        for labels in self._series.pop(key, ()):
             with suppress(KeyError):  # removed with the other of the two
                 self._evicted.remove(*labels)
-            for key in (f"namespace {labels[2]}", f"node {labels[3]}"):
-                others = self._series.get(key)
+            for place in (f"namespace {labels[2]}", f"node {labels[3]}"):
+                others = self._series.get(place)
                 if others is not None:
                     others.discard(labels)
                     if not others:
-                        del self._series[key]
+                        del self._series[place]
 
     def finished_cycle(self, duration_s: float, *, succeeded: bool) -> None:
         """Record a finished cycle."""

@@ -157,6 +157,33 @@ def test_invalid_profile_is_rejected(plugins: Any, message: str) -> None:
     assert refused.value.source == "test"
 
 
+def evicted_series(registry: CollectorRegistry) -> set[tuple[str, str]]:
+    """Return namespace and node of the series that count evictions."""
+    return {
+        (sample.labels["namespace"], sample.labels["node"])
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "descheduler_pods_evicted_total"
+    }
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_series_of_nodes_deleted_between_terms_of_leadership_are_removed(*, leads: bool) -> None:
+    """The descheduler of the next term finds them missing, also while it follows another one."""
+    registry = CollectorRegistry()
+    metrics = DeschedulerMetrics(registry)
+    namespaces = [made("Namespace", name) for name in ("default", "other")]
+    world(*CLUSTER, *namespaces, metrics=metrics).evicted()
+    assert evicted_series(registry) == {("default", "n1"), ("default", "n2"), ("other", "n2")}
+
+    remaining = (*CLUSTER[1:3], PODS[2])
+    after = world(*remaining, namespaces[0], metrics=metrics, deschedulingInterval="60s")
+    after.descheduler.end_cycles()
+    after.descheduler.step(leads=leads)
+
+    assert evicted_series(registry) == {("default", "n2")}
+
+
 def test_series_of_deleted_nodes_and_namespaces_are_removed() -> None:
     """Series of deleted namespaces would accumulate otherwise."""
     registry = CollectorRegistry()
@@ -164,12 +191,7 @@ def test_series_of_deleted_nodes_and_namespaces_are_removed() -> None:
     one.evicted()
 
     def series() -> set[tuple[str, str]]:
-        return {
-            (sample.labels["namespace"], sample.labels["node"])
-            for family in registry.collect()
-            for sample in family.samples
-            if sample.name == "descheduler_pods_evicted_total"
-        }
+        return evicted_series(registry)
 
     assert series() == {("default", "n1"), ("default", "n2"), ("other", "n2")}
     one.cluster.delete(Node, "n1")

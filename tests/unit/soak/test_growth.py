@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import pytest
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
 from tests.soak.agent import AgentChurn
 from tests.soak.census import census, growth
 from tests.soak.manager import ManagerChurn
@@ -13,7 +15,10 @@ from tests.soak.usage import Course, Usage
 from tests.soak.yarn import YarnChurn
 from tests.worlds import node, pod
 
+from koordinator.api.node import NodeSpec
 from koordinator.api.pod import Pod
+from koordinator.scheduler.features.audit import Audit
+from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator import Embedded
 
@@ -55,6 +60,28 @@ def test_deleted_objects_leave_nothing_in_the_scheduler(decides: bool) -> None:
 
     assert left_behind(churn, ROUNDS) == {}
     churn.world.state.validate()
+
+
+@pytest.mark.slow
+def test_what_outlives_a_term_of_leadership_keeps_nothing_of_it() -> None:
+    """Nodes and pods of a term have been deleted when the next one lists the cluster."""
+    audit, metrics = Audit(capacity=4), SchedulerMetrics(CollectorRegistry())
+
+    def term(number: int) -> None:
+        world = Embedded(CONFIGURATION, audit=audit, metrics=metrics)
+        closed = replace(node(f"closed-{number}"), spec=NodeSpec(unschedulable=True))
+        world.load([node(f"n{number}", 4), closed, pod(f"p{number}", 1), pod(f"large{number}", 90)])
+        world.scheduler.step()
+        metrics.unwatch()
+        audit.unwatch()
+
+    for number in range(ROUNDS):
+        term(number)
+    before = census(audit, metrics)
+    for number in range(ROUNDS, ROUNDS + ROUNDS // 2):
+        term(number)
+
+    assert growth(before, census(audit, metrics), by=ROUNDS // 4) == {}
 
 
 #: What makes a pod of about 100 KiB, by what it stands in.

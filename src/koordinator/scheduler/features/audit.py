@@ -185,6 +185,7 @@ class Audit(Feature):
         """Drop all references to the audited scheduler; its entries stay."""
         self._state, self._gangs, self._clock = None, (), None
         self._profiles = {}
+        self._closed.clear()  # the next scheduler lists the nodes again
 
     # -- events and facts --------------------------------------------------------------------
 
