@@ -231,7 +231,7 @@ class _Week:
             now_s += EVERY_S
             self.world.clock.advance_to(now_s)
         for since_s, left in self._pending.values():
-            if left is not None and left.is_in_vain("", end_s - since_s):
+            if left is not None and left.was_wasted("", end_s - since_s):
                 self.in_vain += 1
 
     def _objects(self) -> Iterator[KubeObject]:
@@ -336,7 +336,7 @@ class _Week:
                     since_s, left = self._pending.pop(pod.key)
                     self._started_s[pod.key] = now_s
                     waited_s = now_s - since_s
-                    if left is not None and left.is_in_vain(pod.spec.node_name, waited_s):
+                    if left is not None and left.was_wasted(pod.spec.node_name, waited_s):
                         self.in_vain += 1
 
 

@@ -264,18 +264,18 @@ class _Writer:
     def new_pods(self, count: int) -> list[KubeObject]:
         draw = self.random
         made_here: list[KubeObject] = []
-        wishes = self.wishes()
+        pod_fields = self.pod_fields()
         for _ in range(count):
             name = self.name("p")
             if self.chance(0.5):
-                wishes = self.wishes()
+                pod_fields = self.pod_fields()
             self.pods.append(name)
-            made_here.append(pod(name, **wishes))
+            made_here.append(pod(name, **pod_fields))
         if self.chance(0.1):
             made_here.append(budget(self.name("pdb"), draw.choice((0, 1)), app=draw.choice(APPS)))
         return made_here
 
-    def wishes(self, priority: int | None = None) -> dict[str, Any]:
+    def pod_fields(self, priority: int | None = None) -> dict[str, Any]:
         """Return the requests of pods."""
         draw = self.random
         labels: dict[str, str] = {"app": draw.choice(APPS)}
@@ -361,14 +361,14 @@ class _Writer:
                     spec={"minMember": least},
                 )
             )
-            wishes = self.wishes(priority)
+            pod_fields = self.pod_fields(priority)
             for index in range(max(1, least + draw.choice((0, 0, 0, 1, 2, -1)))):
                 name = f"{gang}-{index}"
                 self.pods.append(name)
                 if self.chance(0.15):
-                    wishes = self.wishes(priority)
-                labels = {**wishes["labels"], "pod-group.scheduling.sigs.k8s.io": gang}
-                made_here.append(pod(name, **{**wishes, "labels": labels}))
+                    pod_fields = self.pod_fields(priority)
+                labels = {**pod_fields["labels"], "pod-group.scheduling.sigs.k8s.io": gang}
+                made_here.append(pod(name, **{**pod_fields, "labels": labels}))
         return made_here
 
     def new_reservation(self) -> KubeObject:

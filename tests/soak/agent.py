@@ -90,7 +90,7 @@ class AgentChurn:
         generate_latest(self.registry)
         for view in views:
             meta = view.pod.metadata
-            world.cluster.lose(world.cluster.get(Pod, meta.name, meta.namespace))
+            world.cluster.force_delete(world.cluster.get(Pod, meta.name, meta.namespace))
             world.used_s.pop(view.folder, None)
             for file in CgroupFile:
                 path = world.tree.cgroups.path(file, view.folder)

@@ -92,7 +92,7 @@ class ManagerChurn:
     def _lose(self, kind: type[KubeObject], obj: KubeObject) -> None:
         with suppress(NotFoundError):
             meta = obj.metadata
-            self.cluster.lose(self.cluster.get(kind, meta.name, meta.namespace))
+            self.cluster.force_delete(self.cluster.get(kind, meta.name, meta.namespace))
 
 
 def _objects(own: str) -> Iterator[KubeObject]:

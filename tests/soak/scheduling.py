@@ -119,12 +119,12 @@ class SchedulerChurn:
         for obj in reversed(objects):
             meta = obj.metadata
             with suppress(NotFoundError):
-                cluster.lose(cluster.get(type(obj), meta.name, meta.namespace))
+                cluster.force_delete(cluster.get(type(obj), meta.name, meta.namespace))
         clock.advance_to(clock.now_s() + 400)
         scheduler.step(self._limit)
         self.world.step_controllers()  # reads its events, which the log keeps until then
         with suppress(NotFoundError):  # an event about a deleted pod has implied it again
-            cluster.lose(cluster.get(Namespace, f"ns-u{number}"))
+            cluster.force_delete(cluster.get(Namespace, f"ns-u{number}"))
 
 
 def _tolerations(own: str, count: int) -> list[dict[str, str]]:

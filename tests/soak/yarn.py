@@ -88,4 +88,4 @@ class YarnChurn:
     def _lose(self, obj: KubeObject) -> None:
         with suppress(NotFoundError):
             meta = obj.metadata
-            self.cluster.lose(self.cluster.get(type(obj), meta.name, meta.namespace))
+            self.cluster.force_delete(self.cluster.get(type(obj), meta.name, meta.namespace))

@@ -143,7 +143,7 @@ def to_manifest(obj: KubeObject) -> JsonObject:
     return manifest
 
 
-def spelt_out(value: object) -> Any:
+def with_all_fields(value: object) -> Any:
     """Return a struct as JSON-like containers with every field, those with defaults as well.
 
     Of bytes only the number is shown: they are keys and certificates.
@@ -151,11 +151,11 @@ def spelt_out(value: object) -> Any:
     match value:
         case msgspec.Struct():
             fields = msgspec.structs.fields(value)
-            return {f.encode_name: spelt_out(getattr(value, f.name)) for f in fields}
+            return {f.encode_name: with_all_fields(getattr(value, f.name)) for f in fields}
         case Mapping():
-            return {str(key): spelt_out(item) for key, item in value.items()}
+            return {str(key): with_all_fields(item) for key, item in value.items()}
         case list() | tuple() | set() | frozenset() | LazySequence():
-            return [spelt_out(item) for item in value]
+            return [with_all_fields(item) for item in value]
         case bytes():
             return f"({len(value)} bytes)"
         case str() | int() | float() | None:

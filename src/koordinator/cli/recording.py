@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from koordinator.api.codec import spelt_out
+from koordinator.api.codec import with_all_fields
 from koordinator.api.kubescheduler import (
     KubeSchedulerConfiguration,
     decode_configuration,
@@ -190,7 +190,9 @@ def _raw_configuration(named: str) -> JsonObject | None:
     if not named:
         return None
     configuration = read_configuration(named)
-    data: JsonObject = spelt_out(configuration) if named in BY_NAME else read_data(Path(named))
+    data: JsonObject = (
+        with_all_fields(configuration) if named in BY_NAME else read_data(Path(named))
+    )
     return data
 
 

@@ -206,7 +206,7 @@ class LeaderElector:
         """Write this identity into the lease unless another one's has not run out."""
         if self._fence_s is not None and self._seen is not None:
             try:
-                self._see(self._cluster.update(self._mine(self._seen)))
+                self._see(self._cluster.update(self._renewed(self._seen)))
             except (ConflictError, NotFoundError):
                 pass  # an earlier renewal got through though its answer was lost; or worse: look
             else:
@@ -216,17 +216,17 @@ class LeaderElector:
             self._see(current)
         except NotFoundError:
             current = None
-        if self._is_anothers(started_s):
+        if self._has_other_leader(started_s):
             return False
         if current is not None:
-            self._see(self._cluster.update(self._mine(current)))
+            self._see(self._cluster.update(self._renewed(current)))
         else:
             meta = ObjectMeta(name=self._name, namespace=self._namespace)
             new = Lease(metadata=meta, spec=(self._seen or Lease()).spec)
-            self._see(self._cluster.create(self._mine(new)))
+            self._see(self._cluster.create(self._renewed(new)))
         return True
 
-    def _is_anothers(self, started_s: float) -> bool:
+    def _has_other_leader(self, started_s: float) -> bool:
         if self.leader in ("", self._identity) or self._seen is None:
             return False
         if self._fence_s is not None:
@@ -244,7 +244,7 @@ class LeaderElector:
             self._seen_since_s = self._clock.now_s()
         self._seen = lease
 
-    def _mine(self, lease: Lease) -> Lease:
+    def _renewed(self, lease: Lease) -> Lease:
         spec, now = lease.spec, self._date()
         kept = _holder(lease) == self._identity
         first = spec.holder_identity is None

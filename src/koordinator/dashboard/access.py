@@ -54,7 +54,7 @@ class ViewScope:
         """Whether the scope covers all namespaces and the nodes."""
         return self.namespaces is None and self.sees_nodes
 
-    def sees(self, namespace: str) -> bool:
+    def includes_namespace(self, namespace: str) -> bool:
         """Return whether the scope includes a namespace."""
         return self.namespaces is None or namespace in self.namespaces
 
@@ -362,7 +362,7 @@ class Redactor:
         is_object = bool(slash) and "." not in namespace and namespace == namespace.lower()
         if not is_object or name in _WORDS or _COUNT.fullmatch(name):
             return name
-        return name if self.scope.sees(namespace) else REDACTED
+        return name if self.scope.includes_namespace(namespace) else REDACTED
 
 
 def visible_pods(waiting: WaitingPods, redactor: Redactor) -> WaitingPods:

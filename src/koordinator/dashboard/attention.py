@@ -173,7 +173,7 @@ def _gangs(
     now_s = overview.status.now_s
     since = overview.waiting.first_of_gang
     for gang in gangs:
-        if not scope.sees(gang.gang.partition("/")[0]):
+        if not scope.includes_namespace(gang.gang.partition("/")[0]):
             continue
         for text in gang.warnings:
             yield AttentionItem(

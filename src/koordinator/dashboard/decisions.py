@@ -107,7 +107,7 @@ def visible_entry(entry: AuditEntry, scope: ViewScope) -> AuditEntry | None:
     """
     if scope.is_everything:
         return entry
-    pods = tuple(it for it in entry.pods if scope.sees(it.pod.partition("/")[0]))
+    pods = tuple(it for it in entry.pods if scope.includes_namespace(it.pod.partition("/")[0]))
     if not pods and (entry.pods or not scope.sees_nodes or entry.outcome in _SUMMARY_ONLY):
         return None
     has_first = bool(pods) and pods[0] is entry.pods[0]
@@ -117,7 +117,9 @@ def visible_entry(entry: AuditEntry, scope: ViewScope) -> AuditEntry | None:
         entry,
         pods=pods,
         node=entry.node if scope.sees_nodes else "",
-        by=entry.by if scope.sees(entry.by.partition("/")[0]) or not entry.by else REDACTED,
+        by=entry.by
+        if scope.includes_namespace(entry.by.partition("/")[0]) or not entry.by
+        else REDACTED,
         best=entry.best if scope.sees_nodes and has_first else (),
         turn_pods=0,
         took_s=0.0,

@@ -101,7 +101,7 @@ def _pod(placed: PlacedPod, scope: ViewScope) -> dict[str, Any]:
         for name, amount in placed.pod_class.effective.requests.items()
         if amount
     }
-    is_own = scope.sees(placed.pod.metadata.namespace)
+    is_own = scope.includes_namespace(placed.pod.metadata.namespace)
     return {
         "pod": placed.key if is_own else HIDDEN,
         "priority": spec.priority or 0,

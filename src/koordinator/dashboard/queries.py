@@ -78,7 +78,7 @@ def explanation(handle: SchedulerHandle, key: str, scope: ViewScope) -> dict[str
     ``scores`` are the scores of the best feasible nodes by plugin.
     Raises NotFoundError for a pod that does not exist or is outside the scope.
     """
-    if not scope.sees(key.partition("/")[0]):
+    if not scope.includes_namespace(key.partition("/")[0]):
         raise NotFoundError(f"no pod {key} waits for a node, and none of that name has one")
     explained = explain(handle, key)
     if not scope.is_everything:
@@ -96,12 +96,12 @@ def _restricted(explained: Explanation, scope: ViewScope) -> Explanation:
     remedies = tuple(
         one
         for one in explained.remedies
-        if all(scope.sees(pod.partition("/")[0]) for pod in one.pods)
+        if all(scope.includes_namespace(pod.partition("/")[0]) for pod in one.pods)
         and (scope.sees_nodes or not one.nodes)
     )
     queue = explained.queue
     if queue is not None:
-        ahead = tuple(key for key in queue.ahead if scope.sees(key.partition("/")[0]))
+        ahead = tuple(key for key in queue.ahead if scope.includes_namespace(key.partition("/")[0]))
         queue = replace(queue, ahead=ahead)
     explained = replace(explained, remedies=remedies, queue=queue)
     if scope.sees_nodes:
@@ -141,7 +141,7 @@ def find(handle: SchedulerHandle, text: str, scope: ViewScope) -> dict[str, Any]
     """Return the pods whose ``namespace/name`` contains ``text`` (lower case), with their nodes."""
     state = handle.state
     keys = (key for key in (*state.pods.by_key, *state.unbound) if text in key.lower())
-    matching = dict.fromkeys(key for key in keys if scope.sees(key.partition("/")[0]))
+    matching = dict.fromkeys(key for key in keys if scope.includes_namespace(key.partition("/")[0]))
     listed = sorted(matching)[:MAX_MATCHES]
     nodes = {
         key: state.nodes.names[placed.row]
@@ -266,7 +266,9 @@ class GangReport:
 
     def visible_to(self, scope: ViewScope) -> dict[str, Any]:
         """Return up to ``MAX_LISTED`` gangs as JSON data, redacted for a scope."""
-        visible = [one for one in self.gangs if scope.sees(one.gang.partition("/")[0])]
+        visible = [
+            one for one in self.gangs if scope.includes_namespace(one.gang.partition("/")[0])
+        ]
         listed = [msgspec.to_builtins(one) for one in visible[:MAX_LISTED]]
         if not scope.sees_nodes:
             for one in listed:

@@ -410,7 +410,9 @@ class _Pages:
         text = parameters.get("text", "")
 
         def lanes(handle: SchedulerHandle) -> object:
-            data = msgspec.to_builtins(feed.devices.lanes(first, most, text, scope.sees))
+            data = msgspec.to_builtins(
+                feed.devices.lanes(first, most, text, scope.includes_namespace)
+            )
             return Redactor.of(handle.state, scope).data(data)
 
         return feed.query(lanes)

@@ -227,14 +227,14 @@ def reconcile_quota_profile(
 def _check_owner(profile: ElasticQuotaProfile, profiles: Iterable[ElasticQuotaProfile]) -> None:
     """Raise InputError if an older profile maintains the quota; of one age, the first by name."""
     name, namespace = profile.spec.quota_name, profile.metadata.namespace
-    rivals = [
+    competing = [
         each
         for each in profiles
         if each.metadata.namespace == namespace
         and each.spec.quota_name == name
         and each.metadata.deletion_timestamp is None
     ]
-    owner = min([profile, *rivals], key=_age)
+    owner = min([profile, *competing], key=_age)
     if owner.key != profile.key:
         problem = f"must be unique in its namespace, got {name!r} as in {subject_of(owner)}"
         raise InputError(problem, path="spec.quotaName")

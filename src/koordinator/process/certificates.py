@@ -213,11 +213,11 @@ class _Files:
 
     def __init__(self, certificate: Path, key: Path, terms: TlsTerms) -> None:
         self._certificate, self._key, self._terms = certificate, key, terms
-        self._stamp = self._look()
+        self._stamp = self._read_stamp()
         self._context = self._load()
 
     def current(self) -> ssl.SSLContext:
-        stamp = self._look()
+        stamp = self._read_stamp()
         if stamp == self._stamp:
             return self._context
         self._stamp = stamp  # before loading: what changes meanwhile is loaded the next time
@@ -229,7 +229,7 @@ class _Files:
             log.info("certificate reloaded", extra={"file": self._certificate})
         return self._context
 
-    def _look(self) -> _Stamp:
+    def _read_stamp(self) -> _Stamp:
         try:
             stats = [path.stat() for path in (self._certificate, self._key)]
         except OSError:

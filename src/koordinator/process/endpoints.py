@@ -27,7 +27,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from koordinator.api.codec import spelt_out
+from koordinator.api.codec import with_all_fields
 from koordinator.foundation.errors import (
     FaultHandler,
     InputError,
@@ -69,7 +69,7 @@ def exposed(registry: CollectorRegistry, accept: str, on_fault: FaultHandler) ->
     except TimeoutError:
         raise
     except Exception:  # noqa: BLE001 -- comes up again below, where it is known over which family
-        families = _sound(registry, encode, on_fault)
+        families = _encodable_families(registry, encode, on_fault)
     return _encoded(encode, families), content_type
 
 
@@ -89,14 +89,16 @@ class _Joined(Collector):
         return self._registry.collect()
 
 
-def _sound(registry: CollectorRegistry, encode: _Encoder, on_fault: FaultHandler) -> list[Metric]:
+def _encodable_families(
+    registry: CollectorRegistry, encode: _Encoder, on_fault: FaultHandler
+) -> list[Metric]:
     """Collect again; return the families that can be collected and encoded."""
     sound: list[Metric] = []
     for collector, names in dict(registry._collector_to_names).items():  # noqa: SLF001 -- else a registry is collected as a whole only
         source = names[0] if names else type(collector).__name__
         try:
             for family in collector.collect():
-                if _is_sound(family, encode, on_fault):
+                if _can_be_encoded(family, encode, on_fault):
                     sound.append(family)  # noqa: PERF401 -- what comes before a break is kept
         except TimeoutError:
             raise
@@ -105,7 +107,7 @@ def _sound(registry: CollectorRegistry, encode: _Encoder, on_fault: FaultHandler
     return sound
 
 
-def _is_sound(family: Metric, encode: _Encoder, on_fault: FaultHandler) -> bool:
+def _can_be_encoded(family: Metric, encode: _Encoder, on_fault: FaultHandler) -> bool:
     try:
         _encoded(encode, [family])
     except Exception as error:  # noqa: BLE001 -- reported
@@ -319,4 +321,4 @@ def configz(configuration: Callable[[], msgspec.Struct]) -> EndpointHandler:
 
     Of bytes only the number is shown: they are keys and certificates.
     """
-    return lambda _: {"componentconfig": spelt_out(configuration())}
+    return lambda _: {"componentconfig": with_all_fields(configuration())}

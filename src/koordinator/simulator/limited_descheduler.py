@@ -220,7 +220,7 @@ class LimitedDescheduler:
                 until_s = next(
                     at_s for at_s in (run.bound_s, run.ended_s, now_s) if at_s is not None
                 )
-                in_vain += run.left.is_in_vain(run.node, until_s - run.submitted_s)
+                in_vain += run.left.was_wasted(run.node, until_s - run.submitted_s)
         return MoveTotals(
             moves=self._moves,
             in_vain=in_vain,

@@ -482,7 +482,7 @@ class ReplayRun:
 
     def _delete(self, obj: KubeObject) -> None:
         if self._find(obj) is not None:
-            self._cluster.lose(obj)
+            self._cluster.force_delete(obj)
 
 
 def _last_states(batch: RecordedBatch) -> list[KubeObject]:

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.annotations.gang import gang_name
-from koordinator.api.codec import spelt_out
+from koordinator.api.codec import with_all_fields
 from koordinator.api.device import DeviceType
 from koordinator.api.kubescheduler import (
     DEFAULT_SCHEDULER_NAME,
@@ -265,7 +265,7 @@ class Simulation:
                 on_sample()
 
         if record is not None:
-            self.world.record(record, spelt_out(self._configuration))
+            self.world.record(record, with_all_fields(self._configuration))
         try:
             self.world.run(self.ends_s, sample_every_s=self._sample_every_s, on_sample=take_sample)
         except RunInterrupted:

@@ -263,7 +263,7 @@ class Eviction:
     at_s: float
     ran_s: float
 
-    def is_in_vain(self, node: str, waited_s: float) -> bool:
+    def was_wasted(self, node: str, waited_s: float) -> bool:
         """Return whether the eviction had no benefit, given the replacement's node and wait.
 
         That is the case if the replacement is on the same node again, or waited (or still waits)

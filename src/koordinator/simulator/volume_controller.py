@@ -81,7 +81,7 @@ class _Volumes:
         fits = is_large_enough(volume, claim) and has_class_and_modes(volume, claim)
         return volume if fits and volume.spec.claim_ref is None else None
 
-    def set_aside(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+    def prebound_volume(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
         """Return the volume that names the claim."""
         modes = set(claim.spec.access_modes)
         for volume in self._set_aside.get((claim.metadata.namespace, claim.metadata.name), ()):
@@ -181,7 +181,9 @@ class VolumeController:
         volumes = _Volumes(self._cluster.list(PersistentVolume).items)
         did = False
         for claim in sorted(claims, key=lambda claim: not claim.spec.volume_name):
-            volume = volumes.named(claim) if claim.spec.volume_name else volumes.set_aside(claim)
+            volume = (
+                volumes.named(claim) if claim.spec.volume_name else volumes.prebound_volume(claim)
+            )
             if volume is None and not claim.spec.volume_name:
                 if not waits_for_pod(self._class_of(claim)):
                     volume = volumes.smallest(claim)

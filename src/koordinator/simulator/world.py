@@ -311,11 +311,11 @@ class World:
                 self.cluster.load([obj])
             return
         if is_deleted:
-            self.cluster.lose(stored)
+            self.cluster.force_delete(stored)
             if isinstance(obj, Node):
                 for run in list(self._nodes[meta.name].pods.values()):
                     self._delete(run)
-                    self._lose(run)
+                    self._end_deleted(run)
             return
         version = stored.metadata.resource_version
         changed = replace(obj, metadata=replace(meta, resource_version=version))
@@ -406,7 +406,7 @@ class World:
             self._start(run, outcome.node)
         elif isinstance(outcome, Evicted):
             self._observer.event(self.now_s, f"{outcome.pod} made room for {outcome.by}")
-            self._lose(run)
+            self._end_deleted(run)
         else:
             run.why, run.reason = outcome.message, outcome.reason
             if run.submission.life.gives_up:
@@ -481,7 +481,7 @@ class World:
         self._leave(run.submission)
         self._observer.finished(run.submission.kind)
 
-    def _lose(self, run: SimulatedPod) -> None:
+    def _end_deleted(self, run: SimulatedPod) -> None:
         """End a deleted pod; its owner resubmits it within its limit."""
         self._end(run, PodEvent.DELETED)
         submission, times = run.submission, run.times + 1
@@ -562,7 +562,7 @@ class World:
         """Evict a pod (``namespace/name``); its owner resubmits it within its limit."""
         run = self.pods[key]
         self._delete(run)
-        self._lose(run)
+        self._end_deleted(run)
 
     # -- nodes -------------------------------------------------------------------------------
 
@@ -593,7 +593,7 @@ class World:
     def _evict_from_failed(self, run: SimulatedPod, outage: int) -> None:
         if run.stage is PodStage.INTERRUPTED and self._nodes[run.node].outage == outage:
             self._delete(run)
-            self._lose(run)
+            self._end_deleted(run)
 
     def _repair(self, name: str) -> None:
         host = self._nodes[name]

@@ -200,7 +200,7 @@ _SPREADS = {app: sometimes(st.lists(spreads(app), max_size=2), ()) for app in AP
 
 
 @st.composite
-def wishes(draw: st.DrawFn, app: str) -> JsonObject:
+def placement_constraints(draw: st.DrawFn, app: str) -> JsonObject:
     """Return the rest of a pod: where it wants to be and what it must not meet."""
     affinity = {
         "nodeAffinity": draw(_NODE_AFFINITY),
@@ -218,7 +218,7 @@ def wishes(draw: st.DrawFn, app: str) -> JsonObject:
     return {key: value for key, value in wanted.items() if value}
 
 
-_WISHES = {app: wishes(app) for app in APPS}
+_WISHES = {app: placement_constraints(app) for app in APPS}
 _TWO_KINDS = st.lists(pods(gpus=False), min_size=2, max_size=2)
 _RUNNING = st.integers(0, 6)
 

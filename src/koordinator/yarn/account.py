@@ -91,8 +91,8 @@ class NodeAccount:
 
     ``origin`` is the amount calculated by koord-manager, ``others`` the allocations of other third
     parties, ``shown`` the allocatable batch resources of the node, ``requested`` the requests of
-    its pods.  ``waiting`` is the largest request of an unschedulable pod.  ``in_doubt`` is the
-    largest limit that was sent and may still take effect.
+    its pods.  ``waiting`` is the largest request of an unschedulable pod.  ``unconfirmed_limit`` is
+    the largest limit that was sent and may still take effect.
     """
 
     origin: BatchAmounts
@@ -102,7 +102,7 @@ class NodeAccount:
     requested: BatchAmounts = NOTHING
     waiting: BatchAmounts = NOTHING
     yarn: YarnNodeReport | None = None
-    in_doubt: YarnResource = NO_CONTAINERS
+    unconfirmed_limit: YarnResource = NO_CONTAINERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def settle(account: NodeAccount, policy: YarnPolicy) -> Settlement:
     if yarn is None:
         return Settlement(account.promised.larger(at_least))
     goal = goal_of(account, yarn, policy)
-    in_use = yarn.limit.larger(yarn.used).larger(account.in_doubt).batch()
+    in_use = yarn.limit.larger(yarn.used).larger(account.unconfirmed_limit).batch()
     limit = goal.smaller(_confirmed(account)).larger(goal.smaller(yarn.used))
     return Settlement(
         goal.batch().larger(in_use).larger(at_least), limit if limit != yarn.limit else None

@@ -46,7 +46,7 @@ from koordinator.yarn.account import (
     read_shares,
     settle,
 )
-from koordinator.yarn.follower import DOUBT_S, YarnFollower, YarnNews
+from koordinator.yarn.follower import UNCONFIRMED_LIMIT_S, YarnFollower, YarnNews
 from koordinator.yarn.mirror import (
     AS_READ,
     NodeManagerRef,
@@ -254,11 +254,13 @@ class YarnOperator:
 
     def _note_requests(self, cluster_id: str, state: YarnClusterState, wakeup: YarnNews) -> None:
         now_s = self._clock.now_s()
-        state.drop_old_doubts(now_s)
+        state.drop_expired_limits(now_s)
         for node_id in wakeup.failed:
-            state.doubt(node_id, state.pending.pop(node_id, YarnResource()), now_s)
+            state.record_unconfirmed_limit(
+                node_id, state.pending.pop(node_id, YarnResource()), now_s
+            )
             for name in state.owners.get(node_id, ()):
-                self._queue.add_at(name, now_s + DOUBT_S)
+                self._queue.add_at(name, now_s + UNCONFIRMED_LIMIT_S)
         for node_id in wakeup.settled:
             state.pending.pop(node_id, None)
         for node_id, problem in wakeup.refused.items():
@@ -329,7 +331,7 @@ class YarnOperator:
         is_read = state is not None and state.is_known and not state.problem
         yarn = state.nodes.get(node_id) if state is not None and is_read else None
         if state is not None and yarn is not None:
-            state.meet(node_id, shares.promised, now_s)
+            state.record_first_settlement(node_id, shares.promised, now_s)
         account = NodeAccount(
             origin=shares.origin,
             shown=shares.shown,
@@ -338,7 +340,9 @@ class YarnOperator:
             requested=self.mirror.requested(name),
             waiting=self._waiting,
             yarn=YarnNodeReport(limit=yarn.limit, used=yarn.used) if yarn is not None else None,
-            in_doubt=state.in_doubt(node_id, now_s) if state is not None else YarnResource(),
+            unconfirmed_limit=state.unconfirmed_limit(node_id, now_s)
+            if state is not None
+            else YarnResource(),
         )
         settlement = settle(account, self.options.policy)
         again_s = None
@@ -350,7 +354,7 @@ class YarnOperator:
                 state.paused.pop(node_id, None)
                 self._request(state, node_id, settlement.limit, account, now_s)
         self._promise(node, shares, settlement.promise)
-        until_s = state.doubted.get(node_id, (None, now_s))[1] if state is not None else now_s
+        until_s = state.unconfirmed.get(node_id, (None, now_s))[1] if state is not None else now_s
         return min(again_s or until_s, until_s) if until_s > now_s else again_s
 
     def _request(

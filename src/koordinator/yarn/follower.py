@@ -25,7 +25,7 @@ from koordinator.hadoop.port import (
 log = logging.getLogger(__name__)
 
 #: Time for which a sent limit without an answer may still take effect.
-DOUBT_S = 30.0
+UNCONFIRMED_LIMIT_S = 30.0
 #: Problem of a cluster while another replica leads.
 STANDS_BY = "another operator leads"
 #: A limit becomes visible shortly after the answer: interval of the checks, and their total time.

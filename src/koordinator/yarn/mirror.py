@@ -32,7 +32,7 @@ from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.hadoop.amounts import NOTHING, BatchAmounts, YarnResource, whole_units
 from koordinator.hadoop.configuration import DEFAULT_CLUSTER
 from koordinator.hadoop.port import YarnNode
-from koordinator.yarn.follower import DOUBT_S, YarnFollower
+from koordinator.yarn.follower import UNCONFIRMED_LIMIT_S, YarnFollower
 
 AnyT = TypeVar("AnyT")
 
@@ -295,45 +295,52 @@ class YarnClusterState:
     owners: dict[str, set[str]] = field(default_factory=dict)  # Kubernetes nodes by NodeManager
     pending: dict[str, YarnResource] = field(default_factory=dict)  # requested, not settled
     #: Limits that may still take effect, with the time until which they may.
-    doubted: dict[str, tuple[YarnResource, float]] = field(default_factory=dict)
+    unconfirmed: dict[str, tuple[YarnResource, float]] = field(default_factory=dict)
     shrinking: dict[str, float] = field(default_factory=dict)  # start of a limit below the usage
     paused: dict[str, float] = field(default_factory=dict)  # after a refusal: time of the retry
     met: set[str] = field(default_factory=set)  # NodeManagers settled since this replica leads
     is_known: bool = False
     problem: str = ""
 
-    def in_doubt(self, node_id: str, now_s: float) -> YarnResource:
+    def unconfirmed_limit(self, node_id: str, now_s: float) -> YarnResource:
         """Return the largest limit that was sent and may still take effect."""
-        doubted, until_s = self.doubted.get(node_id, (YarnResource(), 0.0))
+        unconfirmed, until_s = self.unconfirmed.get(node_id, (YarnResource(), 0.0))
         if until_s <= now_s and not self.problem:
-            self.doubted.pop(node_id, None)
-            doubted = YarnResource()
-        return doubted.larger(self.pending.get(node_id, YarnResource()))
+            self.unconfirmed.pop(node_id, None)
+            unconfirmed = YarnResource()
+        return unconfirmed.larger(self.pending.get(node_id, YarnResource()))
 
-    def doubt(self, node_id: str, sent: YarnResource, now_s: float) -> None:
+    def record_unconfirmed_limit(self, node_id: str, sent: YarnResource, now_s: float) -> None:
         """Record a limit that may still take effect."""
-        self.doubted[node_id] = self.in_doubt(node_id, now_s).larger(sent), now_s + DOUBT_S
+        self.unconfirmed[node_id] = (
+            self.unconfirmed_limit(node_id, now_s).larger(sent),
+            now_s + UNCONFIRMED_LIMIT_S,
+        )
 
     def set_problem(self, problem: str, now_s: float) -> None:
         """Record the read error; after a recovery, sent limits may still take effect for a time."""
         if not problem:
-            again_s = now_s + DOUBT_S
-            self.doubted = {node_id: (sent, again_s) for node_id, (sent, _) in self.doubted.items()}
+            again_s = now_s + UNCONFIRMED_LIMIT_S
+            self.unconfirmed = {
+                node_id: (sent, again_s) for node_id, (sent, _) in self.unconfirmed.items()
+            }
         self.problem = problem
 
-    def drop_old_doubts(self, now_s: float) -> None:
+    def drop_expired_limits(self, now_s: float) -> None:
         """Remove expired limits, also of NodeManagers without a node."""
-        for node_id in [each for each, (_, until_s) in self.doubted.items() if until_s <= now_s]:
-            self.in_doubt(node_id, now_s)
+        for node_id in [
+            each for each, (_, until_s) in self.unconfirmed.items() if until_s <= now_s
+        ]:
+            self.unconfirmed_limit(node_id, now_s)
 
-    def meet(self, node_id: str, promised: BatchAmounts, now_s: float) -> None:
+    def record_first_settlement(self, node_id: str, promised: BatchAmounts, now_s: float) -> None:
         """Record the first settlement of a NodeManager by this leader.
 
         The previous leader may just have requested a limit up to the promise.
         """
         if node_id not in self.met:
             self.met.add(node_id)
-            self.doubt(node_id, whole_units(promised), now_s)
+            self.record_unconfirmed_limit(node_id, whole_units(promised), now_s)
 
     def forget(self, node_id: str) -> None:
         """Remove the state of a NodeManager without a node."""

@@ -107,7 +107,7 @@ class ReplayOutcomes:
 
     def _lose(self, kind: type[Any], name: str, namespace: str = "") -> None:
         try:
-            self.world.cluster.lose(self.world.cluster.get(kind, name, namespace))
+            self.world.cluster.force_delete(self.world.cluster.get(kind, name, namespace))
         except NotFoundError:
             return
 

@@ -53,7 +53,7 @@ class LateCluster(SlowCluster):
     ) -> LateWatch:
         return LateWatch(self, super().watch(kind_types, field_selectors))
 
-    def lose(self, *, done: bool) -> None:  # type: ignore[override] # of another kind
+    def lose(self, *, done: bool) -> None:
         """Lose the response to a bind, done or not."""
         batch = self.unsent[0]
         if done:

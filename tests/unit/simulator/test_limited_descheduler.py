@@ -233,7 +233,7 @@ def test_an_eviction_is_useless_if_the_pod_returns_or_waits_too_long(
     node: str, waited_s: float, in_vain: bool
 ) -> None:
     """The evicted pod had run for a minute on node a."""
-    assert Eviction("a", 100, 60).is_in_vain(node, waited_s) is in_vain
+    assert Eviction("a", 100, 60).was_wasted(node, waited_s) is in_vain
 
 
 def _without_gpus() -> dict[str, Any]:

@@ -15,7 +15,7 @@ from koordinator.yarn.account import (
     settle,
 )
 from koordinator.yarn.app import YarnOptions
-from koordinator.yarn.follower import DOUBT_S
+from koordinator.yarn.follower import UNCONFIRMED_LIMIT_S
 
 GIB = 1 << 30
 _CPUS = st.integers(0, 12).map(lambda tenths: tenths * 0.9)
@@ -125,7 +125,7 @@ class Chronicle:
         yarn.catch_up()
         yarn.is_reachable = yarn.only.is_up = True
         yarn.loses_answers = yarn.applies_late = yarn.lies = False
-        it.run(DOUBT_S + 10)
+        it.run(UNCONFIRMED_LIMIT_S + 10)
         yarn.only.preempt()
         it.run(10)
 
@@ -133,7 +133,7 @@ class Chronicle:
         for follower in self.it.followers.values():
             follower.round()
         if not self.it.yarn.late:
-            self.late_until_s = self.it.clock.now_s() + DOUBT_S / 2
+            self.late_until_s = self.it.clock.now_s() + UNCONFIRMED_LIMIT_S / 2
 
     def _let_time_pass(self) -> None:
         """Half a second; a request that is under way arrives within the operator's timeout."""
@@ -182,7 +182,7 @@ _ACCOUNTS = st.builds(
     requested=_AMOUNTS,
     waiting=_AMOUNTS,
     yarn=st.none() | st.builds(YarnNodeReport, limit=_RESOURCES, used=_RESOURCES),
-    in_doubt=_RESOURCES,
+    unconfirmed_limit=_RESOURCES,
 )
 
 
@@ -201,7 +201,7 @@ def test_each_step_is_safe_alone(account: NodeAccount, headroom: int) -> None:
         return
     assert step.promise.covers(account.yarn.limit.batch())
     assert step.promise.covers(account.yarn.used.batch())
-    assert step.promise.covers(account.in_doubt.batch())
+    assert step.promise.covers(account.unconfirmed_limit.batch())
     if step.limit is None:
         return
     theirs = account.shown.larger(account.requested).plus(account.others)

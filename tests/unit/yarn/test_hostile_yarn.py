@@ -19,7 +19,7 @@ from koordinator.hadoop.amounts import BatchAmounts, YarnResource
 from koordinator.hadoop.port import YarnError, YarnLimit, YarnNode
 from koordinator.yarn.account import YarnPolicy
 from koordinator.yarn.app import YarnOptions
-from koordinator.yarn.follower import DOUBT_S
+from koordinator.yarn.follower import UNCONFIRMED_LIMIT_S
 
 GIB = 1 << 30
 ORIGIN = "node.koordinator.sh/originExtendedAllocatable"
@@ -75,7 +75,7 @@ def test_an_answer_of_200_is_no_proof(cpus: int) -> None:
     assert len(yarn.requests) <= 4, "asked again now and then, not as fast as it can be"
     assert [reason for reason, _ in it.warnings()] == ["YarnLimitRefused"]
     yarn.lies = False
-    watch(it, DOUBT_S + 10)
+    watch(it, UNCONFIRMED_LIMIT_S + 10)
     assert it.limit().vcores == 10 - cpus
 
 
@@ -144,7 +144,7 @@ def test_a_request_of_an_operator_that_died_may_still_take_effect() -> None:
     it.yarn.is_reachable = True
     watch(it, 5)
     it.yarn.catch_up()
-    watch(it, DOUBT_S + 5)
+    watch(it, UNCONFIRMED_LIMIT_S + 5)
 
     assert it.limit() == YarnResource(6, 15360)
     assert it.shown() == BatchAmounts(4000, GIB)
@@ -154,11 +154,11 @@ def test_requested_limit_takes_effect_after_a_long_hang() -> None:
     """However long the outage: it counts from when the ResourceManager is back."""
     it = world()
     shrink_while_a_request_is_under_way(it, dies=False)
-    watch(it, DOUBT_S * 3)
+    watch(it, UNCONFIRMED_LIMIT_S * 3)
     it.yarn.is_reachable = True
     watch(it, 5)
     it.yarn.catch_up()
-    watch(it, DOUBT_S + 5)
+    watch(it, UNCONFIRMED_LIMIT_S + 5)
 
     assert it.limit() == YarnResource(6, 15360)
     assert it.shown() == BatchAmounts(4000, GIB)
@@ -173,7 +173,7 @@ def test_a_new_operator_gives_back_later_what_the_last_one_may_have_requested() 
     assert it.limit() == YarnResource(6, 15360)
     assert it.shown() == BatchAmounts(0, 0)
 
-    watch(it, DOUBT_S)
+    watch(it, UNCONFIRMED_LIMIT_S)
     assert it.shown() == BatchAmounts(4000, GIB)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 from msgspec.structs import replace
 
-from koordinator.api.codec import spelt_out
+from koordinator.api.codec import with_all_fields
 from koordinator.cli.component.flags import (
     KUBECONFIG_CONTEXT,
     ONCE,
@@ -147,7 +147,7 @@ class DeschedulerFlags:
 def write_descheduler_configuration(configuration: DeschedulerConfiguration, path: Path) -> None:
     """Write the configuration with all its defaults.  Raises InputError if writing fails."""
     head = {"apiVersion": DESCHEDULER_API_VERSION, "kind": type(configuration).__name__}
-    text = to_yaml({**head, **spelt_out(configuration)})
+    text = to_yaml({**head, **with_all_fields(configuration)})
     write_text(text, path)
 
 

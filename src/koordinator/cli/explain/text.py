@@ -24,7 +24,7 @@ from koordinator.scheduler.explain import (
     by_cause,
     changed_object,
     in_short,
-    words_of,
+    sentence_of,
 )
 from koordinator.scheduler.explain.sentences import sentence
 
@@ -131,7 +131,7 @@ def _lines(one: Explanation, pods: Sequence[str]) -> Iterator[IndentedLine]:
 def _headline(one: Explanation) -> str:
     if one.verdict != "waits" or not one.causes:
         return one.summary
-    everywhere = [words_of(cause) for cause in one.causes if not cause.nodes]
+    everywhere = [sentence_of(cause) for cause in one.causes if not cause.nodes]
     count = _nodes_of(one)
     nodes = [f"none of {count} nodes takes it"] if count else []
     return "; ".join(filter(None, (one.gang, *everywhere, *nodes)))
@@ -156,7 +156,7 @@ def _causes(one: Explanation) -> Iterator[IndentedLine]:
         rank = "" if cause.decisive else ", where other causes remain as well"
         where = f"such as {cause.on[0]}: " if cause.nodes > 1 else f"{cause.on[0]}: "
         detail = f" ({where}{cause.detail})" if cause.detail else f" ({where.rstrip(': ')})"
-        yield 2, f"{many}{rank}: {words_of(cause)}{detail} [{cause.plugin}]"
+        yield 2, f"{many}{rank}: {sentence_of(cause)}{detail} [{cause.plugin}]"
 
 
 def _nearest(one: Explanation) -> Iterator[IndentedLine]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from koordinator.api.codec import spelt_out
+from koordinator.api.codec import with_all_fields
 from koordinator.api.kubescheduler import Extender, KubeSchedulerConfiguration, decode_configuration
 from koordinator.cli.output import warn, write_text
 from koordinator.foundation.errors import ExtenderError, InputError, SilentExtenderError
@@ -120,7 +120,7 @@ def write_configuration(configuration: KubeSchedulerConfiguration, path: Path) -
 
     Raises InputError if writing fails.
     """
-    write_text(to_yaml(spelt_out(configuration)), path)
+    write_text(to_yaml(with_all_fields(configuration)), path)
 
 
 log = logging.getLogger(__name__)

@@ -76,7 +76,7 @@ class UnservedPods:
         self._unserved = known - set(served)
         self._next_s = 0.0
 
-    def look(self, waiting: Iterable[Pod], now_s: float) -> None:
+    def check_waiting_pods(self, waiting: Iterable[Pod], now_s: float) -> None:
         """Look through the pods without a node, but not more often than twice a minute."""
         if not self._unserved or now_s < self._next_s:
             return
@@ -215,7 +215,9 @@ class _Process:
         self._inquiries.answer()
         if self._scheduler.is_synced:
             unbound = self._scheduler.state.unbound
-            self._unserved.look((pod for pod, _ in unbound.values()), self._clock.now_s())
+            self._unserved.check_waiting_pods(
+                (pod for pod, _ in unbound.values()), self._clock.now_s()
+            )
         if self._scheduler.is_saturated:
             self._parts.stopping.wait(NAP_S)  # many answers at once cost less than one by one
         elif not outcomes:

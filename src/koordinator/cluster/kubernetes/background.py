@@ -110,7 +110,7 @@ class Background:
             raise ClusterError("the connection is closed")
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
-    def soon(self, function: Callable[..., object], *arguments: object) -> None:
+    def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
         """Schedule a function on the loop; calls run in the order of scheduling."""
         if self.loop.is_closed():
             raise ClusterError("the connection is closed")
@@ -153,7 +153,7 @@ class WorkerPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self.size = 0  # exact, unlike the number of tasks: one that has ended is there a bit longer
 
-    def hire(self, wanted: int) -> None:
+    def start_workers(self, wanted: int) -> None:
         """See to it that at least so many are at work."""
         while self.size < wanted:
             self.size += 1

@@ -104,7 +104,9 @@ class BindingSender:
         for index, binding in enumerate(bindings):
             self._reports.withdraw(binding.namespace, binding.name)
             self._jobs.append((binds, index, binding))
-        self._worker_pool.hire(min(self._in_flight, self._worker_pool.size + len(self._jobs)))
+        self._worker_pool.start_workers(
+            min(self._in_flight, self._worker_pool.size + len(self._jobs))
+        )
 
     def close(self) -> None:
         """Fail all queued bindings; those in flight end when they are cancelled."""

@@ -161,7 +161,7 @@ class KubernetesCluster:
             return
         for watch in self._watches:
             watch.close()
-        self._background.soon(self._binder.close)
+        self._background.call_soon(self._binder.close)
         self._background.close(self._transport.close)
 
     # ---- reading
@@ -279,7 +279,7 @@ class KubernetesCluster:
     def bind(self, bindings: Sequence[Binding]) -> KubernetesBinds:
         binds = KubernetesBinds(len(bindings), self._wakeup)
         self._binds.add(binds)
-        self._background.soon(self._binder.start, binds, tuple(bindings))
+        self._background.call_soon(self._binder.start, binds, tuple(bindings))
         return binds
 
     def report(self, reports: Sequence[Report]) -> None:
@@ -291,7 +291,7 @@ class KubernetesCluster:
         if self._background.is_closed:
             return
         timed = [self._timed(r) if isinstance(r, PodReport) else r for r in reports]
-        self._background.soon(self._reports.add, timed)
+        self._background.call_soon(self._reports.add, timed)
 
     # ---- watching
 

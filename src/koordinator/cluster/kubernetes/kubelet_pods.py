@@ -114,17 +114,19 @@ class KubeletFollower(Follower):
         seen: Collection[str] = ()
         try:
             while True:
-                running = await self._look()  # before the kubelet: who ends meanwhile is kept once
+                running = (
+                    await self._running_pods()
+                )  # before the kubelet: who ends meanwhile is kept once
                 has_news = running != seen
                 seen = running
                 problem = await self._try(running)
                 self._report_problem(problem)
-                soon = problem or has_news
-                await self._wait(_SOON_S if soon else self._source.interval_s, running)
+                call_soon = problem or has_news
+                await self._wait(_SOON_S if call_soon else self._source.interval_s, running)
         finally:
             await self._close()
 
-    async def _look(self) -> Collection[str]:
+    async def _running_pods(self) -> Collection[str]:
         return await asyncio.to_thread(self._source.running)
 
     async def _wait(self, longest_s: float, running: Collection[str]) -> None:
@@ -133,7 +135,7 @@ class KubeletFollower(Follower):
         while left_s > 0:
             await asyncio.sleep(min(left_s, _LOOK_S))
             left_s -= _LOOK_S
-            if await self._look() != running:
+            if await self._running_pods() != running:
                 return
 
     async def _try(self, running: Collection[str]) -> str:

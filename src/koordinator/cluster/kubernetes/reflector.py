@@ -160,7 +160,7 @@ class Reflector(Follower):
                 continue
             except NotFoundError:
                 place.version = ""
-                await self._say_absent()
+                await self._publish_empty_list()
                 delay_s = _ABSENT_S
             except GoneError:
                 place.version = ""
@@ -248,7 +248,7 @@ class Reflector(Follower):
         is_invalid = isinstance(error, InvalidError) and not isinstance(error, ForbiddenError)
         return is_invalid and bool(self._selection.fields) and not self._was_listed
 
-    async def _say_absent(self) -> None:
+    async def _publish_empty_list(self) -> None:
         """Hand over an empty list, once."""
         if self._absent_since_refresh is None:
             self._absent.add(self._selection.kind_type)

@@ -137,7 +137,7 @@ class Reports:
             if self._waiting > LIMIT:
                 waiting: dict[Any, Any] = self._notes or self._patches or self._statuses
                 del waiting[next(iter(waiting))]
-        self._hire()
+        self._start_workers()
 
     @property
     def _waiting(self) -> int:
@@ -179,9 +179,9 @@ class Reports:
         else:
             waiting.take_in(patch)
 
-    def _hire(self) -> None:
+    def _start_workers(self) -> None:
         most = 1 if self._is_busy() else _IN_FLIGHT
-        self._worker_pool.hire(min(most, self._worker_pool.size + self._waiting))
+        self._worker_pool.start_workers(min(most, self._worker_pool.size + self._waiting))
 
     async def _work(self) -> None:
         while self._waiting:
@@ -189,7 +189,7 @@ class Reports:
             if pause_s > 0:
                 await self._transport.pause(pause_s)
             elif not self._is_busy():
-                self._hire()
+                self._start_workers()
                 if not await self._send_next():
                     return
             elif self._worker_pool.size > 1:

@@ -222,8 +222,8 @@ class Transport:
         self._endings: set[asyncio.Task[None]] = set()  # of connections that are being reset
         self._replaced: list[_Sessions] = []  # until they are closed
         self._tracing = aiohttp.TraceConfig()
-        self._tracing.on_connection_create_end.append(self._look)
-        self._tracing.on_connection_reuseconn.append(self._look)
+        self._tracing.on_connection_create_end.append(self._reset_if_lease_lost)
+        self._tracing.on_connection_reuseconn.append(self._reset_if_lease_lost)
         self._open_sessions()
 
     def server_time(self, usual_s: float, share: float = 1.0) -> str:
@@ -267,7 +267,7 @@ class Transport:
         self._sockets.add(made)
         return made
 
-    async def _look(self, *_: object) -> None:
+    async def _reset_if_lease_lost(self, *_: object) -> None:
         """Reset all connections if this process has lost its lease; called before each write."""
         if not self._may_write():
             self._reset()

@@ -299,7 +299,7 @@ class KubernetesWatch:
         for (view, mailbox), follower in zip(self._pairs, self._followers, strict=True):
             _read(view, mailbox, events)
             if view.give_up_overdue():
-                self._background.soon(follower.relist)
+                self._background.call_soon(follower.relist)
         if self._refreshed < self._refreshes:
             done = min(view.refresh for view in self._views.values())
             events += [_BOOKMARK] * (done - self._refreshed)
@@ -312,7 +312,7 @@ class KubernetesWatch:
         pairs = zip(self._pairs, self._followers, strict=True)
         for (view, _), follower in reversed(list(pairs)):
             view.begin_refresh()
-            self._background.soon(follower.refresh)
+            self._background.call_soon(follower.refresh)
 
     def known(self, kind_type: type[KindT], key: str) -> KindT | None:
         """Return the last delivered state of an object; None if it is unknown or deleted."""
@@ -325,7 +325,7 @@ class KubernetesWatch:
             return
         self.is_open = False
         for follower in self._followers:
-            self._background.soon(follower.stop)
+            self._background.call_soon(follower.stop)
 
     def _readable(self) -> Sequence[tuple[View, Mailbox]]:
         if self._is_started:

@@ -275,7 +275,7 @@ class DisruptionBudgets:
         """Forget a deleted budget."""
         self._given.discard(budget.metadata.uid)
 
-    def respect_status(self, budget: PodDisruptionBudget) -> None:
+    def keep_status(self, budget: PodDisruptionBudget) -> None:
         """Never compute the status of this budget again."""
         self._given.add(budget.metadata.uid)
 

@@ -362,11 +362,11 @@ class MemoryCluster:
         meta = obj.metadata
         old = self._require(type(obj), meta.name, meta.namespace)
         if isinstance(obj, PodDisruptionBudget):
-            self._budgets.respect_status(obj)
+            self._budgets.keep_status(obj)
         self._manifests.forget(old)
         return self._put(obj, old)
 
-    def lose(self, obj: KubeObject) -> None:
+    def force_delete(self, obj: KubeObject) -> None:
         """Remove an object regardless of its finalizers, since it has vanished from the world.
 
         Raises NotFoundError.
@@ -494,7 +494,7 @@ class MemoryCluster:
         )
         stored = self._add(obj, meta, replaced)
         if isinstance(stored, PodDisruptionBudget) and stored.status != type(stored.status)():
-            self._budgets.respect_status(stored)
+            self._budgets.keep_status(stored)
         return stored
 
     def _admitted(
@@ -529,7 +529,7 @@ class MemoryCluster:
         if self._status_admission:
             changed = self._admitted(WriteOperation.UPDATE, changed, self._status_admission)
         if isinstance(old, PodDisruptionBudget):
-            self._budgets.respect_status(old)
+            self._budgets.keep_status(old)
         if changed == old and not forced:
             return old
         return self._put(changed, old)

@@ -107,7 +107,7 @@ def paired(jobs: Sequence[PodMigrationJob], pods: Mapping[str, Pod]) -> list[Arb
 class Arbiter:
     """Arbiter of the jobs of one profile.
 
-    ``is_mine`` selects the jobs of the profile, ``write_event`` writes an event to a job, and
+    ``is_own`` selects the jobs of the profile, ``write_event`` writes an event to a job, and
     ``refresh`` reads a job from the API server.  The last two may raise ClusterError.
     """
 
@@ -118,13 +118,13 @@ class Arbiter:
         jobs: JobIndex,
         moves: MoveFilter,
         *,
-        is_mine: Callable[[PodMigrationJob], bool],
+        is_own: Callable[[PodMigrationJob], bool],
         write_event: Callable[[PodMigrationJob, JobEvent], object],
         refresh: Callable[[str], object],
     ) -> None:
         self._args, self._view, self._clock = args, handle.view, handle.clock
         self._jobs, self._filter = jobs, moves
-        self._is_mine, self._write_event, self._refresh = is_mine, write_event, refresh
+        self._is_mine, self._write_event, self._refresh = is_own, write_event, refresh
         self._next_s = 0.0
         self._waiting: dict[str, None] = {}  # names of jobs
         #: Names of jobs whose admission was written without an answer.

@@ -140,7 +140,7 @@ class MigrationController:
         jobs = sorted(
             (to_epoch_s(job.metadata.creation_timestamp), job.metadata.name, job)
             for job in self._work.jobs.live()
-            if self._work.is_mine(job) and not job.spec.paused
+            if self._work.is_own(job) and not job.spec.paused
         )
         for _, _, job in jobs:
             pod = pods.get(pod_key(job.spec.pod_ref))

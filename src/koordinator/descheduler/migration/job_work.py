@@ -166,7 +166,7 @@ class JobWork:
             handle,
             self.jobs,
             self.filter,
-            is_mine=self.is_mine,
+            is_own=self.is_own,
             write_event=self._write_event,
             refresh=self._refresh,
         )
@@ -309,7 +309,7 @@ class JobWork:
 
     def _reconcile_job(self, name: str) -> float | None:
         job = self.jobs.by_name.get(name)
-        if job is None or not self.is_mine(job):
+        if job is None or not self.is_own(job):
             return None
         now_s = self._clock.now_s()
         if now_s >= _scavenge_at_s(job):
@@ -677,7 +677,7 @@ class JobWork:
     def _state(self, job: PodMigrationJob) -> JobState:
         return state_of(job, self._args.default_job_mode)
 
-    def is_mine(self, job: PodMigrationJob) -> bool:
+    def is_own(self, job: PodMigrationJob) -> bool:
         """Return whether this profile reconciles the job.
 
         The first profile with a MigrationController has the jobs of no such profile.

@@ -332,7 +332,7 @@ def values_read(
     Expressions that read only these parts have equal results for devices with equal values. The
     result is also None for a device with an invalid attribute.
     """
-    if not all(map(_is_sound, device.attributes.values())):
+    if not all(map(_is_valid, device.attributes.values())):
         return None
     values: list[Hashable] = []
     for part, domain, name in parts:
@@ -349,7 +349,7 @@ def values_read(
     return tuple(values)
 
 
-def _is_sound(attribute: DeviceAttribute) -> bool:
+def _is_valid(attribute: DeviceAttribute) -> bool:
     texts = (attribute.version_value, *attribute.version_values)
     if not all(_is_version_text(text) for text in texts if text is not None):
         return False

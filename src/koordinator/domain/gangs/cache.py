@@ -263,7 +263,7 @@ class GangCache:
         """Return the gang of a pod; None if it has none or the gang is unknown."""
         return self.gangs.get(self._home.get(pod.key) or self.id_of(pod))
 
-    def home_of(self, key: str) -> Gang | None:
+    def gang_of_key(self, key: str) -> Gang | None:
         """Return the gang of the member ``namespace/name``."""
         home = self._home.get(key)
         return None if home is None else self.gangs.get(home)
@@ -334,7 +334,7 @@ class GangCache:
         key = self._representative.get(group_id, "")
         if not key:
             return ""
-        gang = self.home_of(key)
+        gang = self.gang_of_key(key)
         terms = gang.terms if gang is not None and key in gang.pending else None
         if terms is None or terms.group_id != group_id:
             self._representative.pop(group_id, None)
@@ -469,7 +469,7 @@ class GangCache:
             if member.state is MemberState.WAITING and key != pod.key
         ]
 
-    def mates(self, pod: Pod) -> Keys:
+    def unplaced_members(self, pod: Pod) -> Keys:
         """Return the unplaced members of the pod's gang group, including the pod."""
         gang = self.gang_of(pod)
         if gang is None or gang.terms is None:

@@ -262,33 +262,33 @@ def _bought_pattern(spend: Spend, text: str) -> Any:
     return pattern
 
 
-def _pay_for_search(spend: Spend, pattern: Any, length: int) -> None:
+def _charge_search(spend: Spend, pattern: Any, length: int) -> None:
     passes = 1 + pattern.programsize // _INSTRUCTIONS_PER_PASS
     spend((1 + length // TEXT_PER_STEP) * passes)
 
 
 def _is_match(spend: Spend, text: str, pattern: str) -> bool:
     bought = _bought_pattern(spend, pattern)
-    _pay_for_search(spend, bought, len(text))
+    _charge_search(spend, bought, len(text))
     return bool(bought.search(text))
 
 
 def _find_all(spend: Spend, text: str, pattern: str, most: int = -1) -> list[str]:
     bought = _bought_pattern(spend, pattern)
     matches: list[str] = []
-    _pay_for_search(spend, bought, len(text))
+    _charge_search(spend, bought, len(text))
     for match in bought.finditer(text):
         if len(matches) == most:
             break
         matches.append(match.group())
         spend(len(matches[-1]) // TEXT_PER_STEP)
-        _pay_for_search(spend, bought, len(text) - match.end())
+        _charge_search(spend, bought, len(text) - match.end())
     return matches
 
 
 def _find(spend: Spend, text: str, pattern: str) -> str:
     bought = _bought_pattern(spend, pattern)
-    _pay_for_search(spend, bought, len(text))
+    _charge_search(spend, bought, len(text))
     match = bought.search(text)
     return match.group() if match else ""
 

@@ -76,9 +76,9 @@ class Activation:
         """Take off steps.  Raises CelCostError when there are none left."""
         self.steps -= steps
         if self.steps < self._look_at:
-            self._look()
+            self._check_limits()
 
-    def _look(self) -> None:
+    def _check_limits(self) -> None:
         if self.steps < 0:
             raise CelCostError(COST_LIMIT_EXCEEDED)
         now_s = time.thread_time()

@@ -181,7 +181,7 @@ class NriConnection:
         try:
             if conversation is None:
                 conversation = self._connect()
-            problem = self._talk(conversation)
+            problem = self._answer_calls(conversation)
         except (OSError, HostError) as error:
             problem = str(error)
         if conversation is None:
@@ -208,7 +208,7 @@ class NriConnection:
             self._socket = connection
         return _Conversation(connection, session)
 
-    def _talk(self, conversation: _Conversation) -> str:
+    def _answer_calls(self, conversation: _Conversation) -> str:
         """Answer the calls of the runtime; return why the connection ended."""
         connection, session, calls = (
             conversation.connection,

@@ -102,15 +102,15 @@ def effective_slo(spec: NodeSloSpec, layout: CgroupLayout) -> NodeSloSpec:
         merged,
         resource_qos_strategy=replace(
             classes,
-            lsr_class=_undone(classes.lsr_class),
-            ls_class=_undone(classes.ls_class),
-            be_class=_undone(classes.be_class),
-            system_class=_undone(classes.system_class),
+            lsr_class=_without_disabled(classes.lsr_class),
+            ls_class=_without_disabled(classes.ls_class),
+            be_class=_without_disabled(classes.be_class),
+            system_class=_without_disabled(classes.system_class),
         ),
     )
 
 
-def _undone(qos: ResourceQos | None) -> ResourceQos | None:
+def _without_disabled(qos: ResourceQos | None) -> ResourceQos | None:
     if qos is None:
         return None
     changes: dict[str, ApiStruct] = {}

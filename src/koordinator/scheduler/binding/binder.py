@@ -16,7 +16,7 @@ from itertools import repeat
 from msgspec import Struct
 
 from koordinator.api.annotations.codec import annotation_path
-from koordinator.api.codec import merge_patch, spelt_out
+from koordinator.api.codec import merge_patch, with_all_fields
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import NodeAllocatableResourceClaimStatus, Pod
@@ -281,7 +281,7 @@ class Binder:
     def _name_claim(self, assumed: Assumed) -> None:
         """Write the claim of its extended resources into the pod's status, or remove it."""
         meta, claim = assumed.queued.pod.metadata, assumed.allocation.device_claim
-        named = {"extendedResourceClaimStatus": None if claim is None else spelt_out(claim)}
+        named = {"extendedResourceClaimStatus": None if claim is None else with_all_fields(claim)}
         patch = {"metadata": {"uid": meta.uid}, "status": named}
         self._cluster.patch(Pod, meta.name, meta.namespace, patch, "status")
 
@@ -290,7 +290,7 @@ class Binder:
     ) -> None:
         """Write the resources of the node that the pod has by its claims into its status."""
         meta = assumed.queued.pod.metadata
-        stated = {"nodeAllocatableResourceClaimStatuses": [spelt_out(one) for one in claimed]}
+        stated = {"nodeAllocatableResourceClaimStatuses": [with_all_fields(one) for one in claimed]}
         patch = {"metadata": {"uid": meta.uid}, "status": stated}
         self._cluster.patch(Pod, meta.name, meta.namespace, patch, "status")
 

@@ -70,7 +70,7 @@ class StateDryRun:
         with Transaction(self._state) as transaction:
             for at in np.flatnonzero(evicted & there).tolist():
                 transaction.displace(victims.pods[at])
-            self._place_rivals(transaction, rows)
+            self._place_nominated_pods(transaction, rows)
             later = np.sum(places, axis=0)
             for shape, planned, count in zip(self._problem.shapes, places, taken, strict=True):
                 later = later - planned
@@ -129,7 +129,7 @@ class StateDryRun:
         transaction.assume(key, shape.pod, shape.pod_class, row, reserved)
         return True
 
-    def _place_rivals(self, transaction: Transaction, rows: IntArray) -> None:
+    def _place_nominated_pods(self, transaction: Transaction, rows: IntArray) -> None:
         names = self._state.nodes.names
         for row in self._problem.rows[rows].tolist() if self._rivals else ():
             for other, other_class in self._rivals.get(names[row], ()):

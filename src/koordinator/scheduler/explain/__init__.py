@@ -26,7 +26,7 @@ from koordinator.scheduler.explain.explanation import (
     group_text,
     in_short,
     queue_status,
-    words_of,
+    sentence_of,
 )
 from koordinator.scheduler.explain.gangs import short_gang, smaller_gang, together
 from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
@@ -59,8 +59,8 @@ __all__ = [
     "pending_resize",
     "queue_status",
     "remedies",
+    "sentence_of",
     "short_gang",
     "smaller_gang",
     "together",
-    "words_of",
 ]

@@ -139,8 +139,8 @@ def queue_status(queue: SchedulingQueue, queued: QueuedPod, profile: Profile) ->
     came.
     """
     mine = _rank(queued)
-    rivals = queue.pods(*(_ACTIVE if queued.state is QueueState.ACTIVE else _WOKEN))
-    before = sorted((o for o in rivals if o is not queued and _rank(o) < mine), key=_rank)
+    rest = queue.pods(*(_ACTIVE if queued.state is QueueState.ACTIVE else _WOKEN))
+    before = sorted((o for o in rest if o is not queued and _rank(o) < mine), key=_rank)
     retry_s = queue.due_s(queued)
     return QueueStatus(
         state=str(queued.state),
@@ -223,11 +223,11 @@ def group_text(one: Explanation) -> str:
 
 def in_short(one: Explanation) -> str:
     """Return why a pod waits in one line, without the nodes."""
-    everywhere = [words_of(cause) for cause in one.causes if not cause.nodes]
+    everywhere = [sentence_of(cause) for cause in one.causes if not cause.nodes]
     by_nodes: dict[object, list[str]] = {}  # causes on the same nodes apply together
     for cause in one.causes:
         if cause.nodes and cause.decisive:
-            by_nodes.setdefault((cause.nodes, cause.on), []).append(words_of(cause))
+            by_nodes.setdefault((cause.nodes, cause.on), []).append(sentence_of(cause))
     nodes = [" and ".join(dict.fromkeys(words)) for words in by_nodes.values()]
     parts = [*everywhere, *([" or ".join(dict.fromkeys(nodes))] if nodes else [])]
     return "; ".join(parts) or one.summary
@@ -236,7 +236,7 @@ def in_short(one: Explanation) -> str:
 def _missing_devices(one: Explanation) -> Iterator[str]:
     """Return the devices that are missing on nodes which reject the pod for other reasons too."""
     shortages = [
-        words_of(cause)
+        sentence_of(cause)
         for cause in one.causes
         if cause.nodes and not cause.decisive and _is_device(cause.reason)
     ]
@@ -250,6 +250,6 @@ def _is_device(reason: str) -> bool:
     return bool(short) and not resource.startswith(_NO_DEVICES)
 
 
-def words_of(cause: CauseReport) -> str:
+def sentence_of(cause: CauseReport) -> str:
     """Return the sentence of a cause, or its reason without one."""
     return cause.sentence or cause.reason

@@ -58,7 +58,7 @@ def nodes_for_all(question: Question, members: Sequence[ClassedPod]) -> Iterator
         return
     if any(is_pinned(pod_class, question.state.objects) for _, pod_class in members):
         return
-    for row in question.hopeful_rows(TRIED):
+    for row in question.resolvable_rows(TRIED):
         count = 0 if question.is_blocked_cluster_wide(row) else _nodes_like(question, members, row)
         if count == 1 or (count and not _share_claims(members)):
             node = question.state.nodes.names[row]

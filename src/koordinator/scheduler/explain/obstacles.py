@@ -114,11 +114,12 @@ class Obstacles:
 
 
 def obstacles(
-    profile: Profile, state: ClusterState, pod: PodClass, rivals: NominatedPods | None = None
+    profile: Profile, state: ClusterState, pod: PodClass, nominated: NominatedPods | None = None
 ) -> Obstacles:
     """Run all filters of a profile on all nodes, without caches.
 
-    ``rivals`` are the nominated pods to respect; see ``rivals_of``.
+    ``nominated`` are the nominated pods to respect; see
+    ``nominated_pods_with_priority``.
     """
     snapshot = view_for(profile, state, pod)
     rows = np.flatnonzero(snapshot.alive)
@@ -131,9 +132,9 @@ def obstacles(
                 table.add(active.name, active.plugin.filter(snapshot, pod), rows)
     repeating = table.forget({cause.reason for cause in refusals} | echoed)
     table.merge_shortages()
-    if rivals:
-        what_if = StateWhatIf(profile, state, rivals)
-        table.add_kept(what_if, pod, rows, snapshot.node_names, rivals)
+    if nominated:
+        what_if = StateWhatIf(profile, state, nominated)
+        table.add_kept(what_if, pod, rows, snapshot.node_names, nominated)
     names = [snapshot.node_names[row] for row in rows.tolist()]
     causes, blocked, hopeless = table.arrays()
     repeated = table.repeated(profile, snapshot, pod, rows)
@@ -233,16 +234,16 @@ class _Table:
         pod: PodClass,
         rows: IntArray,
         names: Sequence[str],
-        rivals: NominatedPods,
+        nominated: NominatedPods,
     ) -> None:
         """Add nodes that reject the pod only because of nominated pods."""
         for index, row in enumerate(rows.tolist()):
-            others = rivals.get(names[row])
+            others = nominated.get(names[row])
             if not others or any(mask[index] for mask in self._blocked.values()):
                 continue
             plugin, reasons = what_if.rejection(pod, row)
             for reason in reasons:
-                kept = ", ".join(sorted(rival.key for rival, _ in others))
+                kept = ", ".join(sorted(nominated_pod.key for nominated_pod, _ in others))
                 mask = np.zeros(self._count, bool)
                 mask[index] = True
                 cause = Cause(plugin, f"{reason} (nominated to {kept}, which preempted there)")

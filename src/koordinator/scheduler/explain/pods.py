@@ -116,7 +116,7 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
         return EmptyCluster(fits=False, why=", ".join(c.reason for c in obstacles.lasting))
     if not len(obstacles.rows):
         return EmptyCluster(fits=False, why=NO_NODES)
-    row = question.empty_home(HOMES_TRIED)
+    row = question.first_row_when_empty(HOMES_TRIED)
     if row is not None:
         return (
             None
@@ -135,7 +135,7 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
             request, there = amount_text(name, amount), amount_text(name, most)
             why = f"it requests {request} of {name}; the most that a node has is {there}"
             return EmptyCluster(fits=False, why=why)
-    hopeful = question.hopeful_rows(HOMES_TRIED + 1)
+    hopeful = question.resolvable_rows(HOMES_TRIED + 1)
     decisive = obstacles.decisive
     if len(hopeful) > HOMES_TRIED or question.depends_on_others(decisive):
         return None

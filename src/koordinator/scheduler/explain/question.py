@@ -271,30 +271,30 @@ class Question:
             frozenset(hold.placed.key for hold in restorable.at(row)) if restorable else frozenset()
         )
 
-    def hopeful_rows(self, most: int) -> list[int]:
+    def resolvable_rows(self, most: int) -> list[int]:
         """Return the nearest nodes on which evictions could help."""
         order = self.order
         rows: list[int] = self.obstacles.rows[order[~self.obstacles.never[order]][:most]].tolist()
         return rows
 
-    def empty_home(self, most: int) -> int | None:
+    def first_row_when_empty(self, most: int) -> int | None:
         """Return the first of the nearest nodes that takes the pod without other pods."""
-        for row in self.hopeful_rows(most):
+        for row in self.resolvable_rows(most):
             if not self.left_without_others(row):
                 return row
         return None
 
 
 def ask(
-    profile: Profile, state: ClusterState, pod: Pod, pod_class: PodClass, rivals: NominatedPods
+    profile: Profile, state: ClusterState, pod: Pod, pod_class: PodClass, nominated: NominatedPods
 ) -> Question:
-    """Return the question about a pod; ``rivals`` are the nominated pods to respect."""
-    known_obstacles = obstacles(profile, state, pod_class, rivals)
+    """Return the question about a pod; ``nominated`` are the nominated pods to respect."""
+    known_obstacles = obstacles(profile, state, pod_class, nominated)
     with view_for(profile, state, pod_class).restoring():
         shortages = _shortages(state, pod_class, known_obstacles.rows)
     order = _by_nearness(known_obstacles, shortages)
     active_profile = _without(profile, known_obstacles.silent)
-    what_if = StateWhatIf(active_profile, state, rivals)
+    what_if = StateWhatIf(active_profile, state, nominated)
     return Question(
         profile,
         state,
@@ -303,7 +303,7 @@ def ask(
         known_obstacles,
         shortages,
         order,
-        rivals,
+        nominated,
         active_profile,
         what_if,
     )

@@ -236,7 +236,7 @@ def _raised_with_fewer_pods(question: Question) -> Iterator[Remedy]:
         if active.name not in refusing:
             continue
         with active.plugin.relaxed_limits(Snapshot(question.state), question.pod_class) as text:
-            for row in question.hopeful_rows(TRIED) if text else ():
+            for row in question.resolvable_rows(TRIED) if text else ():
                 leaving = _leaving(question, row)
                 keys = [placed.key for placed in leaving]
                 if leaving and question.starts(question.pod, row, keys):
@@ -253,7 +253,7 @@ def _raised_with_fewer_pods(question: Question) -> Iterator[Remedy]:
 
 def _waiting(question: Question) -> Iterator[Remedy]:
     """Yield a node that the pod fits on once terminating pods have ended."""
-    for row in question.hopeful_rows(TRIED):
+    for row in question.resolvable_rows(TRIED):
         pods = question.state.pods.on_row[row].values()
         going = [p for p in pods if p.pod.metadata.deletion_timestamp is not None]
         if going and _takes_without(question, row, going):
@@ -342,7 +342,7 @@ def _changed_nodes_with_fewer_pods(question: Question) -> Iterator[Remedy]:
 def _fewer_pods(question: Question) -> Iterator[Remedy]:
     """Yield the node that must lose the fewest pods, and how to remove them."""
     best: tuple[PlacedPod, ...] = ()
-    for row in question.hopeful_rows(TRIED):
+    for row in question.resolvable_rows(TRIED):
         leaving = _leaving(question, row)
         if leaving and (not best or _price(question, leaving) < _price(question, best)):
             best = leaving
@@ -413,7 +413,7 @@ def _offers_some(question: Question) -> BoolArray:
 
 def _one_node_more(question: Question) -> Iterator[Remedy]:
     """Yield a node to add a copy of: the pod fits on it when it is empty."""
-    for row in question.hopeful_rows(TRIED):
+    for row in question.resolvable_rows(TRIED):
         if not question.left_when_empty(row) and not question.is_blocked_cluster_wide(row):
             node = question.state.nodes.names[row]
             text = f"add a node like {node}: an empty one takes it"

@@ -277,7 +277,7 @@ def _describe(placed: PlacedPod, resource: str, amount: int) -> str:
 
 def ended_resizes(question: Question) -> Iterator[Remedy]:
     """Yield a node that takes the pod once resizes are carried out or taken back."""
-    for row in question.hopeful_rows(TRIED):
+    for row in question.resolvable_rows(TRIED):
         resized = [p for p in question.state.pods.on_row[row].values() if _excess(question, p)]
         if not resized:
             continue

@@ -132,7 +132,7 @@ class DeferredResizeFeature(Feature):
                 self._handle.hooks.refresh()
         if self._on_node:
             versions = (pod,) if previous is None else (pod, previous)
-            self._look_at(
+            self._recheck_nodes(
                 {
                     name
                     for one in versions
@@ -144,7 +144,7 @@ class DeferredResizeFeature(Feature):
     def on_object_event(self, event: WatchEvent) -> None:
         """Look again at the deferred pods of a node that changed."""
         if isinstance(event.object, Node):
-            self._look_at((event.object.metadata.name,))
+            self._recheck_nodes((event.object.metadata.name,))
 
     def _forget(self, key: str, node: str) -> None:
         del self._waiting[key]
@@ -154,7 +154,7 @@ class DeferredResizeFeature(Feature):
         if not keys:
             del self._on_node[node]
 
-    def _look_at(self, nodes: Iterable[str]) -> None:
+    def _recheck_nodes(self, nodes: Iterable[str]) -> None:
         for node in nodes:
             self._due.keys |= self._on_node.get(node, set())
 
@@ -273,12 +273,12 @@ class DeferredResizeFeature(Feature):
         if rules.fit is None:
             return True
         name = self._state.nodes.names[placed.row]
-        nominated = self._handle.diagnoses.nominated()
-        rivals = nominated_pods_with_priority(placed.pod, nominated).get(name, ())
+        every_node = self._handle.diagnoses.nominated()
+        nominated = nominated_pods_with_priority(placed.pod, every_node).get(name, ())
         with Transaction(self._state) as transaction:
             for other in without:
                 transaction.displace(other)
-            for pod, pod_class in rivals:
+            for pod, pod_class in nominated:
                 transaction.place(f"nominated:{pod.key}", pod, pod_class, placed.row)
             view = Snapshot(self._state)[np.array([placed.row])]
             return not rules.fit.is_overcommitted(view, placed.pod_class)

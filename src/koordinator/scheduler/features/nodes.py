@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 
 from koordinator.api.annotations.numa import CPU_TOPOLOGY, CpuTopology
-from koordinator.api.codec import spelt_out, to_manifest
+from koordinator.api.codec import to_manifest, with_all_fields
 from koordinator.api.device import DeviceType
 from koordinator.api.node import NodeResourceTopology
 from koordinator.api.pod import Pod
@@ -281,7 +281,7 @@ def numa_page(state: ClusterState, name: str) -> dict[str, Any]:
         "cpuTopology": _topology(cpus, node),
         "reservedCPUs": format_cpu_list(node.unusable),
         "maxRefCount": node.max_holders,
-        **({"policy": spelt_out(kubelet)} if kubelet else {}),
+        **({"policy": with_all_fields(kubelet)} if kubelet else {}),
         "numaTopologyPolicy": str(POLICIES[int(table.policy[row])]),
         "numaNodeResources": _zones(node.zones),
         **({"amplificationRatios": dict(ratios)} if ratios else {}),
@@ -327,7 +327,9 @@ def _topology(cpus: Cpus, node: NumaNode) -> dict[str, Any]:
 
 
 def _zones(zones: ZoneAmounts) -> list[Any]:
-    return [spelt_out(part) for part in NumaAllocation(zones=zones).status().numa_node_resources]
+    return [
+        with_all_fields(part) for part in NumaAllocation(zones=zones).status().numa_node_resources
+    ]
 
 
 def _pods(state: ClusterState, row: int) -> Iterator[dict[str, Any]]:

@@ -63,8 +63,8 @@ class TopologyFeature(Feature):
             self._warning = network.warning
             if network.warning:
                 log.warning("network ignored", extra={"complaint": network.warning})
-                self._reporter.complained(topology, network.warning)
-        self._reporter.judged(topology, network.warning)
+                self._reporter.warn_once(topology, network.warning)
+        self._reporter.write_validity(topology, network.warning)
         if network.tree is None:
             return
         status = status_of(network.tree)

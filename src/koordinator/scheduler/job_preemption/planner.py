@@ -204,7 +204,7 @@ def make_plan(
         if choice is not None and dry_run is not None:
             choice = _tried(problem, level, choice, dry_run)
         if choice is not None:
-            return _plan(problem, _spared(problem, choice, dry_run))
+            return _plan(problem, _without_needless_victims(problem, choice, dry_run))
     return None
 
 
@@ -285,7 +285,7 @@ def _evict_rows(
     return True
 
 
-def _spared(
+def _without_needless_victims(
     problem: PreemptionProblem, choice: VictimChoice, dry_run: PreemptionDryRun | None
 ) -> VictimChoice:
     """Return the choice without the victims that need not go."""

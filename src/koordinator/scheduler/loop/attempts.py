@@ -29,7 +29,7 @@ from koordinator.scheduler.loop.outcomes import (
     Unschedulable,
     UnschedulableReported,
 )
-from koordinator.scheduler.loop.reporter import Reporter, stands_for
+from koordinator.scheduler.loop.reporter import Reporter, reservation_name_of_pod
 from koordinator.scheduler.queue import Need, QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import PodClass
 
@@ -134,12 +134,12 @@ class Attempts:
             self._nominations.end(queued.pod)
         with self._isolation.barrier("report", queued.pod):
             if self._queue.get(queued.key) is queued:  # else it was deleted, or has a node by now
-                self._reporter.failed(queued.pod, message, "SchedulerError")
+                self._reporter.report_unschedulable(queued.pod, message, "SchedulerError")
         self._queue.fail(queued, message, self._clock.now_s())
 
     def report_waiting(self, pod: Pod, message: str) -> None:
         """Write to the pod why it is pending."""
-        self._reporter.failed(pod, message)
+        self._reporter.report_unschedulable(pod, message)
         self.note(UnschedulableReported(pod, message))
 
     def note(self, fact: Fact) -> None:
@@ -199,11 +199,11 @@ class Attempts:
                     allocation.annotations,
                     allocation.labels,
                     assumed.scorecard,
-                    stands_for(queued.pod),
+                    reservation_name_of_pod(queued.pod),
                 )
             )
         try:
-            self._reporter.bound([(assumed.queued.pod, assumed.node) for assumed in bound])
+            self._reporter.report_bound([(assumed.queued.pod, assumed.node) for assumed in bound])
         except Exception as error:  # noqa: BLE001 -- reported
             self._isolation.note("report", error)
 
@@ -241,5 +241,5 @@ def _unschedulable(
     nominated: str = "",
     scorecard: Scorecard | None = None,
 ) -> Unschedulable:
-    name = stands_for(queued.pod)
+    name = reservation_name_of_pod(queued.pod)
     return Unschedulable(queued.key, *main, message, nominated, scorecard, name)

@@ -50,7 +50,7 @@ class Diagnoses:
         self._known_at: Hashable = None
         self._nominated_at: tuple[Hashable, dict[str, list[tuple[Pod, PodClass]]]] = ((0, 0), {})
 
-    def lost_rival(self, pod: Pod, *, ended: bool) -> bool:
+    def update_foreign_nomination(self, pod: Pod, *, ended: bool) -> bool:
         """Update the nomination of a pod of another scheduler; return whether it has ended.
 
         Only more important pods count, not equals: these may have been nominated after ours.

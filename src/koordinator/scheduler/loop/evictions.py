@@ -62,7 +62,7 @@ class PreemptionExecutor:
 
         Ends the nominations of pods with lower priority to that node.
         """
-        self._nominations.make_way(self._state.nodes.names[pod.row], pod.priority)
+        self._nominations.end_less_important(self._state.nodes.names[pod.row], pod.priority)
         return self._evict_for(pod.pod, victims)
 
     def _evict_for(self, pod: Pod, victims: Sequence[PlacedPod]) -> ClusterError | None:
@@ -141,12 +141,14 @@ class PreemptionExecutor:
         """
         node = self._state.nodes.names[victim.row]
         if self._bindings.preempt(victim.key):
-            self._reporter.preempted(victim.pod, by, job, node, group, suffix=self._in_memory)
+            self._reporter.report_preemption(
+                victim.pod, by, job, node, group, suffix=self._in_memory
+            )
             return None
         meta = victim.pod.metadata
         if meta.deletion_timestamp is not None:
             return None
-        self._reporter.preempting(victim.pod, by, job, group)
+        self._reporter.write_disruption_target(victim.pod, by, job, group)
         try:
             self._cluster.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
         except (NotFoundError, ConflictError):
@@ -154,7 +156,7 @@ class PreemptionExecutor:
         except ClusterError as error:
             return error
         self._note_leaving(victim)
-        self._reporter.preempted(victim.pod, by, job, node, group)
+        self._reporter.report_preemption(victim.pod, by, job, node, group)
         self._attempts.evicted(Evicted(victim.key, by.key, f"Preempted by {job} on node {node}"))
         return None
 

@@ -84,7 +84,7 @@ class Gates:
             fault = self._isolation.note("pre_enqueue", error, subject_of(pod))
             self.broken[pod.key] = self._clock.now_s() + self._again_after_s
             with self._isolation.barrier("report", pod):
-                self._reporter.failed(pod, fault.problem, "SchedulerError")
+                self._reporter.report_unschedulable(pod, fault.problem, "SchedulerError")
             return QueueGate(name, fault.problem)
         return gate
 

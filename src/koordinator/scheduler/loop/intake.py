@@ -212,7 +212,7 @@ class PodIntake:
 
     def _track_foreign_pod(self, kind: EventType, pod: Pod) -> None:
         """Update the nominated node of a pod of another scheduler."""
-        if self._diagnoses.lost_rival(
+        if self._diagnoses.update_foreign_nomination(
             pod, ended=kind is EventType.DELETED or pod.status.phase in TERMINAL_PHASES
         ):
             self._publish(ClusterEvent("AssignedPod", Action.DELETE, pod, None))

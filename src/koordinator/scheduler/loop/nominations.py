@@ -32,7 +32,7 @@ class Nominations:
         nominated = self._nominator.node_of(pod.key)
         if nominated or pod.status.nominated_node_name:
             self._nominator.withdraw(pod.key)
-            self._reporter.nominated(pod, "")
+            self._reporter.write_nominated_node(pod, "")
         if nominated:
             self._queue.on_nomination_ended(pod, self._clock.now_s())
 
@@ -50,15 +50,15 @@ class Nominations:
     def nominate(self, places: Mapping[str, tuple[Pod, str]]) -> None:
         """Nominate pods, by key, to nodes; end the nominations of less important pods there."""
         for key, (pod, node) in places.items():
-            self.make_way(node, pod.spec.priority or 0, but=places)
+            self.end_less_important(node, pod.spec.priority or 0, but=places)
             before = self._nominator.node_of(key)
             if before != node or pod.status.nominated_node_name != node:
                 self._nominator.add(pod, node)
-                self._reporter.nominated(pod, node)
+                self._reporter.write_nominated_node(pod, node)
             if before not in ("", node):
                 self._queue.on_place_left(pod, self._clock.now_s())
 
-    def make_way(self, node: str, priority: int, but: Container[str] = ()) -> None:
+    def end_less_important(self, node: str, priority: int, but: Container[str] = ()) -> None:
         """End the nominations to a node of pods below a priority; ``but`` are keys that stay."""
         for other in self._nominator.on_node(node):
             if (other.spec.priority or 0) < priority and other.key not in but:
@@ -67,8 +67,8 @@ class Nominations:
     def _yield_nomination(self, pod: Pod) -> None:
         """End a nomination in favour of a more important pod, with the nominations of its gang."""
         keys = [pod.key]
-        for mates in self._hooks.pods_sharing_nomination:
-            keys += mates(pod)
+        for hook in self._hooks.pods_sharing_nomination:
+            keys += hook(pod)
         for key in dict.fromkeys(keys):
             waiting = self._state.unbound.get(key)
             if key == pod.key or self._nominator.node_of(key):

@@ -86,7 +86,7 @@ class Reporter:
         self._ignored: dict[str, set[str]] = {}  # problems by uid
         self._judged: dict[str, tuple[str, str]] = {}  # by uid: status and message of a condition
 
-    def bound(self, pods: Sequence[tuple[Pod, str]]) -> None:
+    def report_bound(self, pods: Sequence[tuple[Pod, str]]) -> None:
         """Report that pods were bound to nodes."""
         for pod, _ in pods if self._reported else ():
             self._reported.pop(pod.metadata.uid, None)
@@ -114,7 +114,7 @@ class Reporter:
         elif isinstance(deleted, Reservation):  # its pod has its uid
             self._reported.pop(deleted.metadata.uid, None)
 
-    def failed(self, pod: Pod, message: str, reason: str = UNSCHEDULABLE) -> None:
+    def report_unschedulable(self, pod: Pod, message: str, reason: str = UNSCHEDULABLE) -> None:
         """Report why a pod still waits, unless its condition already has this reason."""
         if not self._enabled:
             return
@@ -147,7 +147,7 @@ class Reporter:
         )
         self._report(pod, condition)
 
-    def complained(self, about: KubeObject, problem: str) -> bool:
+    def warn_once(self, about: KubeObject, problem: str) -> bool:
         """Report once which part of an object is ignored, and why; return whether it is new."""
         if len(self._ignored) >= _MOST_IGNORED:
             self._ignored.clear()
@@ -158,17 +158,17 @@ class Reporter:
         if len(known) >= _MOST_PROBLEMS:
             known.clear()
         known.add(problem)
-        self.noticed(about, problem)
+        self.warn(about, problem)
         return True
 
-    def noticed(self, about: KubeObject, problem: str) -> None:
+    def warn(self, about: KubeObject, problem: str) -> None:
         """Report a problem of an object, which may have been deleted."""
         if self._enabled:
             kind, reason, action = INVALID
             what = (kind, f"{reason}{about.KIND}", action)
             self._cluster.report([self._event(about, COMPONENT, what, shortened(problem))])
 
-    def judged(self, about: ValidatedObject, problem: str) -> None:
+    def write_validity(self, about: ValidatedObject, problem: str) -> None:
         """Write the condition about the validity of an object; none if it always was valid."""
         known = find_condition(about.status.conditions, VALID)
         status: Literal["True", "False"] = "False" if problem else "True"
@@ -196,7 +196,7 @@ class Reporter:
             [ObjectPatch(type(about), meta.namespace, meta.name, patch, meta.uid, part)]
         )
 
-    def nominated(self, pod: Pod, node: str) -> None:
+    def write_nominated_node(self, pod: Pod, node: str) -> None:
         """Write ``status.nominatedNodeName``; empty clears it.
 
         Of a reservation only the scheduler knows.
@@ -206,7 +206,9 @@ class Reporter:
         meta = pod.metadata
         self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, nominated_node=node)])
 
-    def preempting(self, victim: Pod, by: Pod, job: str, group: KubeObject | None = None) -> None:
+    def write_disruption_target(
+        self, victim: Pod, by: Pod, job: str, group: KubeObject | None = None
+    ) -> None:
         """Report to a victim why it is evicted; ``job`` is the pod ``by`` or its gang.
 
         ``group`` is the PodGroup or CompositePodGroup of scheduling.k8s.io that preempts.  Written
@@ -230,7 +232,7 @@ class Reporter:
         )
         self._report(victim, condition)
 
-    def preempted(
+    def report_preemption(
         self,
         victim: Pod,
         by: Pod,
@@ -318,19 +320,19 @@ def _identity(about: KubeObject) -> str:
     return about.metadata.uid or f"{about.KIND} {about.key}"
 
 
-def stands_for(pod: Pod) -> str:
+def reservation_name_of_pod(pod: Pod) -> str:
     """Return the name of the reservation of a reserve pod; empty for other pods."""
     return reservation_name(pod.metadata) if RESERVE_POD in pod.metadata.annotations else ""
 
 
 def called(pod: Pod) -> str:
     """Return the name of a pod, or of the reservation of a reserve pod."""
-    return stands_for(pod) or pod.key
+    return reservation_name_of_pod(pod) or pod.key
 
 
 def _reference(about: KubeObject) -> ObjectReference:
     """Return the reference to an object, or to the reservation of a reserve pod."""
-    if not (isinstance(about, Pod) and stands_for(about)):
+    if not (isinstance(about, Pod) and reservation_name_of_pod(about)):
         return reference_to(about)
     return ObjectReference(
         api_version=Reservation.API_VERSION,
@@ -371,11 +373,11 @@ class Patches:
         self._cluster.report([report])
         return True
 
-    def arrived(self, key: str) -> None:
+    def confirm(self, key: str) -> None:
         """Forget the change of an object that shows it, or was deleted."""
         self._sent.pop(key, None)
 
-    def lost(self, now_s: float) -> list[str]:
+    def overdue(self, now_s: float) -> list[str]:
         """Return the keys of objects whose change the watch has not shown for too long."""
         late_s = now_s - AGAIN_S
         late = []

@@ -138,7 +138,7 @@ class Scheduler:
         warnings = self._handle.ingest.warnings
         for warning in warnings:
             with self._isolation.barrier("report", warning.about):
-                if self._handle.reporter.complained(warning.about, warning.problem):
+                if self._handle.reporter.warn_once(warning.about, warning.problem):
                     log.warning("annotation ignored", extra={"complaint": warning.problem})
         warnings.clear()
 
@@ -166,7 +166,7 @@ class Scheduler:
                 self._handle.ingest.put_placed(stripped(obj), None)
         elif isinstance(obj, Pod) and obj.spec.scheduler_name in self.cycles:
             with self._isolation.barrier("report", obj):
-                self._handle.reporter.failed(
+                self._handle.reporter.report_unschedulable(
                     without_internal_keys(obj), fault.problem, "SchedulerError"
                 )
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from koordinator.api.codec import spelt_out
+from koordinator.api.codec import with_all_fields
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
 from koordinator.cli.input.configuration import plugins_for, read_configuration
 from koordinator.cli.main import app
@@ -186,7 +186,7 @@ def test_a_broken_package_is_named_and_affects_its_users_only(
 
     plugins = {"score": {"enabled": [{"name": "DearNodes"}]}}
     wanting = decode_configuration(
-        spelt_out(KubeSchedulerConfiguration())
+        with_all_fields(KubeSchedulerConfiguration())
         | {"profiles": [{"schedulerName": "x", "plugins": plugins}]},
         "",
     )

@@ -26,11 +26,13 @@ def test_pods_of_the_installed_configuration_are_reported_once(
     """With their number; pods of other schedulers are not ours."""
     unserved = UnservedPods(["default-scheduler"])
     with caplog.at_level(logging.WARNING):
-        unserved.look(waiting("volcano", "default-scheduler"), 0.0)
-        unserved.look(waiting("koord-scheduler"), INTERVAL_S / 2)
+        unserved.check_waiting_pods(waiting("volcano", "default-scheduler"), 0.0)
+        unserved.check_waiting_pods(waiting("koord-scheduler"), INTERVAL_S / 2)
         assert warnings(caplog) == []
         for turn in range(1, 4):
-            unserved.look(waiting("koord-scheduler", "koord-scheduler"), turn * INTERVAL_S)
+            unserved.check_waiting_pods(
+                waiting("koord-scheduler", "koord-scheduler"), turn * INTERVAL_S
+            )
 
     assert warnings(caplog) == [("koord-scheduler", 2)]
 
@@ -40,6 +42,8 @@ def test_a_scheduler_that_serves_the_name_reports_nothing(
 ) -> None:
     """Pods of kube-scheduler wait for that."""
     with caplog.at_level(logging.WARNING):
-        UnservedPods(["koord-scheduler"]).look(waiting("koord-scheduler", "default-scheduler"), 0.0)
+        UnservedPods(["koord-scheduler"]).check_waiting_pods(
+            waiting("koord-scheduler", "default-scheduler"), 0.0
+        )
 
     assert warnings(caplog) == []

@@ -442,7 +442,7 @@ def test_prepared_claims_end_with_their_pods_although_the_kubelet_has_forgotten_
     world.seconds(1)
     assert is_kept(world)
 
-    world.cluster.lose(world.cluster.get(Pod, "p", "default"))
+    world.cluster.force_delete(world.cluster.get(Pod, "p", "default"))
     world.seconds(1)
     assert not is_kept(world)
 

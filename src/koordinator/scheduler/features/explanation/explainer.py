@@ -171,8 +171,8 @@ class _Explainer:
             gang = self._place_gang(transaction)
             left = gang.left if gang is not None else ((queued.pod, pod_class),)
             who, who_class = left[0]
-            rivals = nominated_pods_with_priority(who, self._nominations())
-            question = ask(self._profile, self._handle.state, who, who_class, rivals)
+            nominated = nominated_pods_with_priority(who, self._nominations())
+            question = ask(self._profile, self._handle.state, who, who_class, nominated)
             if gang is not None and gang.is_short:
                 question = limited_together(question, gang.left)
             whole = gang.text if gang is not None else ""

@@ -153,7 +153,7 @@ class GangScheduler:
             if alone or topology_key
             else self._placer.still_lost(cycle, attempt.group_id, version)
         )
-        if known_failure is not None and self._headrooms.is_hopeless(
+        if known_failure is not None and self._headrooms.is_futile(
             cycle, group_attempt, known_failure, self._handle.diagnoses.world()
         ):
             need = self.waiting.need_of(cycle, attempt, head, known_failure.level)

@@ -79,11 +79,11 @@ class GangFeature(GroupFeature):
         self._shrank |= deleted
         changed = self._attempts.waiting.changed
         for gangs in self.caches:
-            left = gangs.home_of(pod.key) if gangs.gangs else None
+            left = gangs.gang_of_key(pod.key) if gangs.gangs else None
             if deleted:
                 self._attempts.forget(left)
             ready += gangs.drop_pod(pod) if deleted else gangs.put_pod(pod)
-            home = gangs.home_of(pod.key) if gangs.gangs else None
+            home = gangs.gang_of_key(pod.key) if gangs.gangs else None
             if home is left:
                 if home is not None:
                     changed(gangs, home, pod, previous)
@@ -220,7 +220,7 @@ class GangFeature(GroupFeature):
 
     def pods_sharing_nomination(self, pod: Pod) -> Sequence[str]:
         """Return the members of a pod's gang without a node."""
-        return [key for gangs in self.caches for key in gangs.mates(pod)]
+        return [key for gangs in self.caches for key in gangs.unplaced_members(pod)]
 
     def broken(self, head: Pod, lost: Sequence[Pod]) -> Sequence[str]:
         """Make a member represent its gang after its attempt crashed; return the others."""

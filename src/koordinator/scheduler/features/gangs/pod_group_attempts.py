@@ -128,10 +128,10 @@ class PodGroupAttempts:
         self._note_attempt(gangs, head, "error")
         if gang is None:
             return
-        for key in gangs.mates(head.pod):
+        for key in gangs.unplaced_members(head.pod):
             pod = handle.state.pod_named(key)
             if pod is not None and key != head.key:
-                handle.reporter.failed(pod, text, "SchedulerError")
+                handle.reporter.report_unschedulable(pod, text, "SchedulerError")
         for one in _all_gangs(gangs, gang):
             self._conditions.failed(one, text)
 
@@ -364,7 +364,7 @@ def verdict_reason(verdict: Verdict) -> str:
 def _units_of(gangs: GangCache, victims: Iterable[PlacedPod]) -> Iterator[tuple[str, ...]]:
     """Yield the groups that go as a whole among the victims, by the ids of their gangs."""
     for victim in victims:
-        gang = gangs.home_of(victim.key)
+        gang = gangs.gang_of_key(victim.key)
         terms = gang.terms if gang is not None else None
         if terms is None or terms.pod_group is None or not terms.pod_group.goes_as_whole:
             continue

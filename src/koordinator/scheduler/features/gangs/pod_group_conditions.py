@@ -84,7 +84,7 @@ class PodGroupConditions:
     def write(self, now_s: float) -> None:
         """Write changed conditions, and those that the watch did not confirm in time."""
         changed, self._changed = self._changed, {}
-        for key in (*changed, *self._patches.lost(now_s)):
+        for key in (*changed, *self._patches.overdue(now_s)):
             self._write(key)
 
     def _note(self, gang: Gang, wanted: _Wanted) -> None:
@@ -96,7 +96,7 @@ class PodGroupConditions:
         wanted, stored = self._wanted.get(key), self._stored(key)
         if wanted is None or stored is None or not self._differs(stored, wanted):
             self._wanted.pop(key, None)
-            self._patches.arrived(key)
+            self._patches.confirm(key)
             return
         known = _condition(stored)
         now = to_datetime(self._clock.now_s())

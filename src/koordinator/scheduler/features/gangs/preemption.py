@@ -69,7 +69,7 @@ class GangPreemption:
         self._failed: dict[str, tuple[Hashable, Hashable]] = {}
         self._lowest = (-1, UNBOUNDED)  # usage log position, and the lowest priority at it
 
-    def is_hopeless(
+    def is_futile(
         self,
         cycle: SchedulingCycle,
         group_attempt: GangGroupAttempt,

@@ -137,13 +137,13 @@ class GangReports:
                 short = gangs.shortage(pod) if gangs.is_member(pod) else ""
                 if short:
                     message = "; ".join((short, *contradictions(pod, gangs.refs)))
-                    self._reporter.failed(pod, message, GATED)
+                    self._reporter.report_unschedulable(pod, message, GATED)
         for pod in self._contradicting.values():
-            self._reporter.complained(pod, "; ".join(self._contradictions[pod.key]))
+            self._reporter.warn_once(pod, "; ".join(self._contradictions[pod.key]))
         self._contradicting.clear()
         if self._missing:
             self._report_missing(now_s)
-        lost = self._patches.lost(now_s)
+        lost = self._patches.overdue(now_s)
         for gangs in self._gangs:
             gangs.changed.update(dict.fromkeys(lost))
             for gang_id in list(islice(gangs.changed, MOST_UPDATES)) if self._enabled else ():
@@ -156,7 +156,7 @@ class GangReports:
         """Write the status of a PodGroup if it changed."""
         gang, stored = gangs.gangs.get(gang_id), self._state.objects.get(PodGroup, gang_id)
         if gang is None or gang.terms is None or stored is None:
-            self._patches.arrived(gang_id)
+            self._patches.confirm(gang_id)
         if gang is None:
             for table in (self._missing, self._missing_texts, self._warnings):
                 table.pop(gang_id, None)
@@ -170,14 +170,14 @@ class GangReports:
         status = status_of(stored, gang, to_datetime(self._clock.now_s()))
         new = replace(self._with_place(stored, gang.terms.group_id), status=status)
         if new == stored:
-            self._patches.arrived(gang_id)
+            self._patches.confirm(gang_id)
         else:
             self._patches.send(stored, new)
 
     def _warn(self, gang: Gang, stored: PodGroup | None, warnings: tuple[str, ...]) -> None:
         """Report ignored settings of a gang once: on its PodGroup, else on one of its pods."""
         if stored is not None:
-            self._reporter.judged(stored, "; ".join(warnings))
+            self._reporter.write_validity(stored, "; ".join(warnings))
         if self._warnings.get(gang.id, ()) == warnings:
             return
         self._warnings[gang.id] = warnings
@@ -186,7 +186,7 @@ class GangReports:
         log.warning("gang ignores", extra={"gang": gang.id, "complaints": warnings})
         about = stored or self._member(gang)
         if about is not None:
-            self._reporter.complained(about, "; ".join(warnings))
+            self._reporter.warn_once(about, "; ".join(warnings))
 
     def _member(self, gang: Gang) -> Pod | None:
         for key in gang.members:

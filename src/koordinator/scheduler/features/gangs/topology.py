@@ -149,8 +149,10 @@ class TopologyPlacer:
         others = {
             node: [n for n in pods if n[0].key not in here] for node, pods in nominated.items()
         }
-        rivals = {node: pods for node, pods in others.items() if pods}
-        job = JobPlacer(self._binder, cycle, tree, around, rivals, card=self._card, merges=merges)
+        nominated_pods = {node: pods for node, pods in others.items() if pods}
+        job = JobPlacer(
+            self._binder, cycle, tree, around, nominated_pods, card=self._card, merges=merges
+        )
         gang_order = {gang: place for place, gang in enumerate(attempt.members.values())}
         ranked = sorted(
             members,

@@ -119,7 +119,7 @@ class QueuePlaces:
         self._note_groups(job.id)
         pending = self._state.unbound.get(job.pod)
         if pending is not None and not cache.may_be_tried(job.id):
-            self._reporter.failed(pending[0], text, GATED)
+            self._reporter.report_unschedulable(pending[0], text, GATED)
 
     def _note_groups(self, job_id: str) -> None:
         for gangs in self._gangs:

@@ -110,12 +110,12 @@ class QuotaStatus:
     def _collect(self, ledger: QuotaLedger) -> None:
         """Queue changed quotas with their ancestors, then the next ones of the round."""
         trees = ledger.trees
-        for key in self._patches.lost(self._clock.now_s()):
+        for key in self._patches.overdue(self._clock.now_s()):
             name = key.partition("/")[2]
             if name in ledger.objects:
                 self._waiting[name] = None
             else:
-                self._patches.arrived(key)
+                self._patches.confirm(key)
         for name in sorted(ledger.take_touched()):
             if name not in ledger.objects:
                 self.gauges.pop(name, None)
@@ -152,14 +152,14 @@ class QuotaStatus:
             self.gauges.pop(name, None)
             return 0
         if quota.key not in self._reported:
-            self._reporter.judged(quota, "")
+            self._reporter.write_validity(quota, "")
         figures = figures_of(ledger.trees.tree_of(name), name)
         if self._metrics is not None:
             self.gauges[name] = gauges_of(quota, figures)
         new = ledger.hooks.reported(with_status(quota, figures))
         if new is not quota and new != quota:
             return int(self._patches.send(quota, new))
-        self._patches.arrived(quota.key)
+        self._patches.confirm(quota.key)
         return 0
 
     def _create_built_in(self, ledger: QuotaLedger) -> None:
@@ -190,13 +190,13 @@ class QuotaStatus:
         ledger.rules_broken.check(CHECKS)
         for changed, text in ledger.take_notices():
             log.warning("quota changed in use", extra={"quota": changed.key, "what": text})
-            self._reporter.noticed(changed, text)
+            self._reporter.warn(changed, text)
         warnings = {**ledger.rules_broken.texts, **ledger.warnings}
         for key, warning in warnings.items():
             if self._reported.get(key) != warning:
                 log.warning("quota is not as it should be", extra={"complaint": warning})
                 quota = self._state.objects.get(ElasticQuota, key)
                 if quota is not None:
-                    self._reporter.complained(quota, warning)
-                    self._reporter.judged(quota, warning)
+                    self._reporter.warn_once(quota, warning)
+                    self._reporter.write_validity(quota, warning)
         self._reported = warnings

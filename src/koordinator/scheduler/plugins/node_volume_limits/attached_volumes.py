@@ -152,7 +152,7 @@ class AttachedVolumes:
             is_missing &= [self.counts(volume, row) for row in range(len(cluster))]
         return is_missing
 
-    def suspects(self, driver: str, new: int) -> list[int]:
+    def rows_near_limit(self, driver: str, new: int) -> list[int]:
         """Return the rows where ``new`` more volumes may exceed the limit."""
         limits = self._nodes.limits.get(driver)
         if limits is None:
@@ -161,8 +161,10 @@ class AttachedVolumes:
         used[list(self._used)] = list(self._used.values())
         for row, attachments in self._nodes.attachments.items():
             used[row] += len(attachments)
-        suspects: list[int] = np.flatnonzero((limits != UNLIMITED) & (used + new > limits)).tolist()
-        return suspects
+        rows_near_limit: list[int] = np.flatnonzero(
+            (limits != UNLIMITED) & (used + new > limits)
+        ).tolist()
+        return rows_near_limit
 
     def of_pods(self, row: int, cluster: Snapshot) -> frozenset[VolumeName]:
         """Return the volumes that pods on the row use."""

@@ -118,7 +118,7 @@ def _exceeded(cluster: Snapshot, wanted: list[Attachable]) -> BoolArray:
     for volume in wanted:
         by_driver[volume.driver].append(volume)
     for driver, volumes in by_driver.items():
-        for row in attached.suspects(driver, len(volumes)):
+        for row in attached.rows_near_limit(driver, len(volumes)):
             known, new = _on_row(cluster, row, driver, volumes)
             if new:
                 exceeded[row] |= known + new > attached.limit(driver, row)

@@ -220,7 +220,7 @@ def take_spread_in_socket(taking: CpuAccumulator) -> None:
             return
 
 
-def take_anywhere(taking: CpuAccumulator) -> None:
+def take_nearest_cpus(taking: CpuAccumulator) -> None:
     """Take the missing CPUs near the taken ones, preferring partly used cores."""
     for barred in with_and_without(taking.barred_cores() | taking.barred_numa_nodes()):
         free = [cpus & ~barred for cpus in taking.free.groups]
@@ -335,7 +335,7 @@ def take_cpus(
     if taking.need > 0 and not full_cores:
         take_spread_in_socket(taking)
     if taking.need > 0:
-        take_anywhere(taking)
+        take_nearest_cpus(taking)
     return taking.taken
 
 
