@@ -17,6 +17,8 @@ MIB = 1 << 20
 _PAGE = 4096
 #: CPU time of a service divided by that of an idle pod; 1 without cpu.idle.
 _PRECEDENCE = 1.5
+#: Percent of time by which a throttled container waits more for its CPUs than others.
+_LEAST_STALL = 5.0
 _QOS = "koordinator.sh/qosClass"
 _DISK = {"type": "device", "name": "/dev/vda"}
 _SPEC = {
@@ -256,12 +258,19 @@ def test_reads_of_a_best_effort_container_take_their_time(agent: NodeInside, pod
 
 
 def test_pressure_of_a_throttled_container_is_its_own(agent: NodeInside, pods: Pods) -> None:
-    """A container above its CPU quota reads its stalls, and the metrics of its pod have them."""
+    """A container above its CPU quota reads its stalls, and the metrics of its pod have them.
+
+    Others wait for less: at most for the node's own processes, which run on all CPUs.
+    """
     with _running(agent, pods.ls, "for i in 1 2; do while :; do :; done & done; wait"):
         eventually(lambda: _stalled(agent.inside(pods.ls, "cpu.pressure")) > 0, PATIENCE_S)
         for kind in ("pod", "container"):
             eventually(lambda it=kind: _measured(agent, it, pods.ls, "cpu") > 0, PATIENCE_S)  # type: ignore[misc]
-    assert _measured(agent, "container", pods.lsr, "cpu") == 0
+        others = _measured(agent, "container", pods.lsr, "cpu")
+        eventually(
+            lambda: _measured(agent, "container", pods.ls, "cpu") > others + _LEAST_STALL,
+            PATIENCE_S,
+        )
 
 
 @contextmanager

@@ -60,8 +60,7 @@ def pod_batch_resources(view: NodeView, pod: PodView) -> Iterator[Intent]:
     resources = pod.batch_resources
     if not resources:
         return
-    threshold = view.threshold
-    is_limited = not (threshold.enable and threshold.cpu_suppress_policy == "cfsQuota")
+    is_limited = not view.is_tier_limited_by_quota
     ratio = view.machine.cpu_normalization_ratio
     spec = _spec_of(pod, resources)
 

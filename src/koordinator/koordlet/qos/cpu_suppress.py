@@ -21,13 +21,12 @@ from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.qos.eviction import StrategyInputs
 from koordinator.koordlet.view.machine import infos_of
-from koordinator.koordlet.view.node_view import NodeView
+from koordinator.koordlet.view.node_view import CFS_QUOTA_POLICY, NodeView
 
 MIN_CPUS: Final = 2
 MIN_QUOTA_US: Final = 2000
 MAX_GROWTH: Final = 0.1  # share of all CPUs, per round
 MIN_CHANGE: Final = 0.01  # share of all CPUs; smaller changes of the quota are not written
-CFS_QUOTA_POLICY: Final = "cfsQuota"
 _OWNER = "besteffort"
 _MILLI = 1000
 _CPUS_OFF = "CPU suppress by CPU set is off"
@@ -121,10 +120,13 @@ def suppress(inputs: StrategyInputs, *, cpus_are_managed: bool = False) -> Suppr
     """Return the suppression of best effort, and undo the policy that is not in use.
 
     Change nothing without samples of the node or without pods.  With ``cpus_are_managed`` the CPU
-    sets of containers belong to the CPU set hook.
+    sets of containers belong to the CPU set hook.  While pods of class LSE have all CPUs, best
+    effort gets the least quota, since no CPU set can be empty.
     """
     view = inputs.view
     threshold = view.threshold
+    if view.lse_has_all_cpus:
+        return _least(view)
     if cpus_are_managed:
         return Suppression((*_free_quota(view), *_free_cpus(view, depth=1), *_within_free(view)))
     if not threshold.enable:
@@ -185,14 +187,11 @@ def wanted_cpus(view: NodeView, headroom_milli: int, current: int) -> list[int]:
 
     CPUs of LSR pods contribute in proportion; CPUs of LSE pods and reserved ones are excluded.
     """
-    machine = view.machine
-    lsr = lse = 0
+    machine, eligible = view.machine, view.best_effort_cpus
+    lsr = 0
     for pod in view.active_pods:
         if pod.labelled_qos is QosClass.LSR:
             lsr |= pod.bound_cpus
-        elif pod.labelled_qos is QosClass.LSE:
-            lse |= pod.bound_cpus
-    eligible = machine.all_cpus & ~machine.reserved_cpus & ~machine.exclusive_system_cpus & ~lse
     shared = infos_of(eligible & ~lsr, machine.cpus)
     owned = infos_of(eligible & lsr, machine.cpus)
     if not shared and not owned:
@@ -238,9 +237,23 @@ def _by_quota(view: NodeView, headroom: int, reason: str) -> tuple[list[Intent],
     quota_us = wanted_quota_us(view.machine.capacity_milli, headroom, current_us)
     if quota_us is None:
         return [], current_us / CFS_PERIOD_US
+    return _limit_tier(view, quota_us, current_us, reason), quota_us / CFS_PERIOD_US
+
+
+def _least(view: NodeView) -> Suppression:
+    current_us = view.cgroups.number(CgroupFile.CFS_QUOTA, view.layout.besteffort)
+    if current_us is None:
+        return Suppression()
+    reason = "CPU suppress: pods of class LSE have all CPUs"
+    intents = _limit_tier(view, MIN_QUOTA_US, current_us, reason)
+    return Suppression(tuple(intents), CFS_QUOTA_POLICY, MIN_QUOTA_US / CFS_PERIOD_US)
+
+
+def _limit_tier(view: NodeView, quota_us: int, current_us: int, reason: str) -> list[Intent]:
+    tier = view.layout.besteffort
     intent = SetCgroup(CgroupFile.CFS_QUOTA, tier, str(quota_us), reason, _OWNER)
     freed = _free_quotas_below(view) if current_us == UNLIMITED else []
-    return [*freed, intent], quota_us / CFS_PERIOD_US
+    return [*freed, intent]
 
 
 def _free_quota(view: NodeView) -> list[Intent]:
@@ -259,29 +272,19 @@ def _free_quotas_below(view: NodeView) -> list[Intent]:
 
 
 def _free_cpus(view: NodeView, depth: int = 2) -> list[Intent]:
-    free = _free_mask(view)
+    free = view.best_effort_cpus
     return _cpu_sets(_tree(view, depth), free, _CPUS_OFF) if free else []
 
 
 def _within_free(view: NodeView) -> list[Intent]:
     """Take CPUs that are not free from containers: the kernel rejects a tier without them."""
-    free = _free_mask(view)
+    free = view.best_effort_cpus
     intents = []
     for folder in _levels(view, depth=2)[-1] if free else ():
         current = view.cgroups.cpus(folder) or 0
         if current & ~free:
             intents += _cpu_sets([folder], current & free or free, _CPUS_OFF)
     return intents
-
-
-def _free_mask(view: NodeView) -> int:
-    """Return the CPUs of best effort without suppression."""
-    machine = view.machine
-    taken = machine.exclusive_system_cpus | machine.reserved_cpus
-    for pod in view.active_pods:
-        if pod.labelled_qos is QosClass.LSE:
-            taken |= pod.bound_cpus
-    return machine.all_cpus & ~taken
 
 
 def _cpu_sets(folders: list[str], mask: int, reason: str) -> list[Intent]:

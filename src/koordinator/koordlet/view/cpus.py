@@ -19,7 +19,7 @@ from koordinator.api.annotations.numa import CpuSharedPool
 from koordinator.api.conditions import is_condition_true
 from koordinator.api.core import ResourceList, ResourceRequirements
 from koordinator.api.pod import Container, ContainerStatus, Pod, PodSpec
-from koordinator.api.qos import KubeQos, QosClass, kube_qos_of
+from koordinator.api.qos import KubeQos, kube_qos_of
 from koordinator.api.resource_names import CPU
 from koordinator.domain.amounts import bounded
 from koordinator.domain.pod_requests import pod_limits
@@ -180,17 +180,14 @@ def cpu_pools(view: NodeView) -> CpuPools:
     No CPU is known to be shared while it is unknown which ones the kubelet has allocated.
     """
     machine = view.machine
-    bound = exclusive = 0
+    bound = 0
     for pod in view.active_pods:
-        cpus = pod.bound_cpus
-        bound |= cpus
-        if pod.labelled_qos is QosClass.LSE:
-            exclusive |= cpus
+        bound |= pod.bound_cpus
     kept = machine.reserved_cpus | machine.exclusive_system_cpus
     shared = machine.all_cpus & ~(bound | machine.kubelet_cpus | kept)
     if not machine.knows_allocations:
         shared = 0
-    best_effort = machine.all_cpus & ~(exclusive | kept)
+    best_effort = view.best_effort_cpus
     return CpuPools(
         {node: cpus & shared for node, cpus in machine.numa_nodes.items()},
         {node: cpus & best_effort for node, cpus in machine.numa_nodes.items()},

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Protocol
+from typing import Final, Protocol
 
 from koordinator.api.node_slo import NodeSloSpec, ResourceThresholdStrategy
 from koordinator.api.qos import QosClass
@@ -40,6 +40,10 @@ class CgroupReadings(Protocol):
         """Return the child folders of a cgroup in the cpuset hierarchy."""
 
 
+#: Policy that limits the best-effort tier by its quota, not by its CPU set.
+CFS_QUOTA_POLICY: Final = "cfsQuota"
+
+
 @dataclass(frozen=True)
 class NodeView:
     """State of the node at ``now_s``, the start of the round; ``slo`` has defaults filled in.
@@ -63,6 +67,34 @@ class NodeView:
     def active_pods(self) -> tuple[PodView, ...]:
         """Pods that run or may start, by key."""
         return tuple(pod for pod in self.pods if pod.is_active)
+
+    @cached_property
+    def lse_cpus(self) -> int:
+        """Mask of the CPUs bound to pods of class LSE."""
+        mask = 0
+        for pod in self.active_pods:
+            if pod.labelled_qos is QosClass.LSE:
+                mask |= pod.bound_cpus
+        return mask
+
+    @cached_property
+    def best_effort_cpus(self) -> int:
+        """Mask of the CPUs that best-effort pods may use: not bound to LSE pods, not reserved."""
+        machine = self.machine
+        taken = self.lse_cpus | machine.reserved_cpus | machine.exclusive_system_cpus
+        return machine.all_cpus & ~taken
+
+    @property
+    def lse_has_all_cpus(self) -> bool:
+        """Whether pods of class LSE leave no CPU to best effort."""
+        return bool(self.lse_cpus) and not self.best_effort_cpus
+
+    @property
+    def is_tier_limited_by_quota(self) -> bool:
+        """Whether the best-effort tier as a whole has a quota, by its policy or without CPUs."""
+        threshold = self.threshold
+        by_policy = threshold.enable and threshold.cpu_suppress_policy == CFS_QUOTA_POLICY
+        return by_policy or self.lse_has_all_cpus
 
     @cached_property
     def sandboxes(self) -> Mapping[str, tuple[str, ...]]:

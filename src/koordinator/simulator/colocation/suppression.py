@@ -27,7 +27,6 @@ from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.intents import EndContainers, EvictPod
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.cpu_suppress import (
-    CFS_QUOTA_POLICY,
     MAX_GROWTH,
     MIN_CHANGE,
     MIN_CPUS,
@@ -41,7 +40,7 @@ from koordinator.koordlet.qos.node_pressure import (
     memory_tasks,
 )
 from koordinator.koordlet.view.machine import Machine
-from koordinator.koordlet.view.node_view import NodeView
+from koordinator.koordlet.view.node_view import CFS_QUOTA_POLICY, NodeView
 from koordinator.koordlet.view.pods import PodView, pod_view
 from koordinator.simulator.colocation.fleet import Fleet, Loads
 

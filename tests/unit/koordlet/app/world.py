@@ -24,27 +24,28 @@ ALL = gates_of({"BEMemoryEvict": True, "BECPUEvict": True, "CgroupReconcile": Tr
 
 
 class World:
-    """A node of eight CPUs that lives through seconds."""
+    """A node, of eight CPUs unless stated, that lives through seconds."""
 
     def __init__(
         self,
         host: MemoryHost | None = None,
         version: CgroupVersion = CgroupVersion.V1,
+        cpu: int = 8,
         **options: object,
     ) -> None:
-        self.tree = Tree("0-7", version, host)
+        self.tree = Tree(f"0-{cpu - 1}", version, host)
         self.clock = VirtualClock(START_S)
         self.cluster = MemoryCluster(self.clock)
         self.outbox = Outbox()
-        self.cluster.create(machine(8).node)
+        self.cluster.create(machine(cpu).node)
         self.busy_ticks = 0.0
         self.used_s: dict[str, float] = {}
         self.options = KoordletOptions(node_name="n1", **{"gates": ALL} | options)  # type: ignore[arg-type]
         host = self.tree.host
-        host.put("/sys/devices/system/cpu/online", "0-7\n")
-        for cpu in cpus(8):
-            folder = f"/sys/devices/system/cpu/cpu{cpu.id}"
-            host.put(f"{folder}/topology/core_id", f"{cpu.core}\n")
+        host.put("/sys/devices/system/cpu/online", f"0-{cpu - 1}\n")
+        for info in cpus(cpu):
+            folder = f"/sys/devices/system/cpu/cpu{info.id}"
+            host.put(f"{folder}/topology/core_id", f"{info.core}\n")
         self.memory(8)
         self.load({})
         self.agent = self.start()
