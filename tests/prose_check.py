@@ -1,9 +1,9 @@
 """Check of prose: plain technical English in docstrings, comments and texts of the package.
 
 ``python -m tests.prose_check`` prints each place, and exits 1 if there is one; ``make check`` runs
-it.  It looks for turns that no reference documentation of the field uses, and for docstrings of
-modules and classes that open with a question word.  It can't recognize good prose, only these
-turns.
+it.  It looks for turns that no reference documentation of the field uses, for docstrings of modules
+and classes that open with a question word, and for docstrings that continue another sentence: a
+reader of a failure sees only this one.  It can't recognize good prose, only these turns.
 """
 
 import ast
@@ -39,13 +39,20 @@ TURNS_OF_MESSAGES = re.compile(
 
 QUESTION = re.compile(r"(What|Which|Who|How|Whether|Where|Why|Whose|When)\b")
 
+#: Openings of a docstring that continues another sentence, such as the name of a test: only a
+#: reader of both understands it.
+FRAGMENT = re.compile(
+    r"(?:And|Or|Nor|Also|But|Then|Else|Otherwise|Unless|Likewise|Ditto|Not even|Such as|So that|"
+    r"So (?:are|do|does|is|the)|As (?:above|before)|The same (?:as|for|goes|of|with))\b"
+)
+
 #: What a line may contain although it matches, since an original or a format spells it so.
 QUOTED = re.compile(r"``[^`]*``|\"[^\"]*\"")
 
 #: Between two adjacent string literals, which are one text
 _JOINT = re.compile(r"\"\s*\n\s*[bfrBFR]{0,2}\"")
-#: Docstring that opens with a question word
-_OPENING = re.compile(r"^\s*[rR]?\"\"\"\s*" + QUESTION.pattern, re.MULTILINE)
+#: Docstring that opens with a question word or a fragment
+_OPENING = re.compile(rf"^\s*[rR]?\"\"\"\s*(?:{QUESTION.pattern}|{FRAGMENT.pattern})", re.MULTILINE)
 
 Place = tuple[int, str]
 
@@ -58,12 +65,7 @@ def turns_in(path: Path) -> list[Place]:
     tree = ast.parse(source)
     docstrings = list(_docstrings(tree))
     places = [place for node in docstrings for place in _matches(TURNS, node)]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef):
-            opening = QUESTION.match(ast.get_docstring(node) or "")
-            if opening:
-                line = getattr(node, "lineno", 1)
-                places.append((line, f"docstring opens with {opening.group()!r}, not with a noun"))
+    places += _bad_openings(tree, docstrings)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             comment = ast.Constant(token.string, lineno=token.start[0])
@@ -74,6 +76,21 @@ def turns_in(path: Path) -> list[Place]:
             if isinstance(node.value, str) and node not in docstrings:
                 places += _matches(TURNS_OF_MESSAGES, node)
     return sorted(places)
+
+
+def _bad_openings(tree: ast.Module, docstrings: list[ast.Constant]) -> Iterator[Place]:
+    """Yield the docstrings that open with a fragment or, of modules and classes, a question."""
+    for docstring in docstrings:
+        fragment = FRAGMENT.match(str(docstring.value).lstrip())
+        if fragment:
+            text = f"docstring opens with {fragment.group()!r}, so it needs its neighbour"
+            yield docstring.lineno, text
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef):
+            opening = QUESTION.match(ast.get_docstring(node) or "")
+            if opening:
+                line = getattr(node, "lineno", 1)
+                yield line, f"docstring opens with {opening.group()!r}, not with a noun"
 
 
 def _may_have_turns(source: str) -> bool:

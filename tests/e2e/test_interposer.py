@@ -47,7 +47,7 @@ def test_answers_and_errors_are_passed_on(through: Endpoint, interposer: Interpo
 def test_a_blocked_request_is_forwarded_when_the_rule_ends(
     through: Endpoint, interposer: Interposer, controlplane: ControlPlane
 ) -> None:
-    """And not before."""
+    """The request is blocked as long as the rule exists."""
     with ThreadPoolExecutor() as workers:
         with interposer.hold("POST", NODES) as blocked:
             created = workers.submit(through.request, "POST", NODES, node("n1"))
@@ -70,7 +70,7 @@ def test_a_blocked_request_whose_client_gave_up_is_not_forwarded(
 
 
 def test_answers_are_made_up_so_many_times(through: Endpoint, interposer: Interposer) -> None:
-    """Then the API server is asked again."""
+    """After that number of answers, requests are forwarded to the API server."""
     interposer.answer("GET", NODES, 503, {"message": "busy"}, times=2)
 
     for _ in range(2):

@@ -60,7 +60,7 @@ def add_nodes(controlplane: ControlPlane, count: int, cpu: str = "4") -> None:
 def test_one_leads_and_another_takes_over_when_it_dies(
     controlplane: ControlPlane, pods: str, audit_start: int, witness: Witness
 ) -> None:
-    """Not before the dead leader's lease has run out, and not much later."""
+    """The other leads soon after the dead leader's lease has expired, and not earlier."""
     api = controlplane.api
     add_nodes(controlplane, 1)
     candidates = [Replica(controlplane, it) for it in ("one", "other", "third")]
@@ -279,7 +279,7 @@ def test_stopping_leader_hands_over(
 def test_a_single_scheduler_continues_after_an_outage_of_the_api_server(
     controlplane: ControlPlane, pods: str, witness: Witness, away_s: float
 ) -> None:
-    """The same process leads again, with nothing of its lost term, when the lost lease is over."""
+    """The process leads again after its lease has expired, without state of the lost term."""
     api = controlplane.api
     add_nodes(controlplane, 25)
     lone = Replica(controlplane, "lone", binds_per_s=100)

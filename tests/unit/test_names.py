@@ -108,6 +108,11 @@ def test_protocol_of_one_class_without_a_rule_is_found(tmp_path: Path) -> None:
             [(3, "docstring opens with 'How', not with a noun")],
         ),
         ('"""Rules."""\n\ndef is_a() -> bool:\n    """Whether it is one."""\n', []),
+        (
+            '"""Rules."""\n\ndef test_a() -> None:\n    """And no pod is lost."""\n',
+            [(4, "docstring opens with 'And', so it needs its neighbour")],
+        ),
+        ('"""Rules."""\n\ndef test_a() -> None:\n    """Others stay, and so do pods."""\n', []),
         ('"""Rules of pods.\n\nNobody is told.\n"""\n', [(3, "Nobody"), (3, "told")]),
         ('"""Rules."""\n\nX = 1  # whoever asks\n', [(3, "whoever")]),
         ('"""Rules of ``nobody``, which an original says: "gone"."""\n', [(1, "says")]),

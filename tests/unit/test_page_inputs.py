@@ -78,7 +78,7 @@ def test_every_file_of_a_command_is_there(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_of_helm_name_the_namespace(page: Path) -> None:
-    """Otherwise Helm looks for the release in the namespace of the context, and finds none."""
+    """Without it Helm would look for the release in the namespace of the context."""
     release_commands = RELEASE.findall(page.read_text("utf-8"))
 
     assert [each for each in release_commands if not re.search(r" (?:-n|--namespace) ", each)] == []

@@ -30,7 +30,7 @@ def test_the_quota_of_the_page_has_the_queue_it_shows() -> None:
 
 
 def test_the_defaults_of_the_page_are_those_of_the_arguments() -> None:
-    """And every accepted word is explained."""
+    """The page explains every accepted word."""
     args = ElasticQuotaArgs()
     for text in (
         f"defaultQueuePolicy: {args.default_queue_policy}",

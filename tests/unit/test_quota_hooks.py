@@ -57,7 +57,7 @@ def limited(limit: int, **more: Any) -> ElasticQuota:
 
 
 def test_the_hook_of_the_page_limits_pods() -> None:
-    """Also in a run of identical pods, that are decided at once."""
+    """The limit holds in a run of identical pods that are decided at once, too."""
     one = world(node("n"), limited(3), *(of(f"p{index}") for index in range(6)))
 
     one.run_to_fixed_point()
@@ -71,7 +71,7 @@ def test_the_hook_of_the_page_limits_pods() -> None:
 
 
 def test_deleted_pod_makes_room_for_the_next() -> None:
-    """And so does a quota that changes."""
+    """A changed quota makes room for it as well."""
     one = world(node("n"), limited(1), *(of(f"p{index}") for index in range(4)))
     one.run_to_fixed_point()
     (first,) = placed(one)
@@ -115,7 +115,7 @@ def test_pods_that_move_are_counted_where_they_are() -> None:
 
 
 def test_a_gang_needs_room_in_the_hook_for_all_members() -> None:
-    """Or no pod starts."""
+    """No member starts if the hook has room for some members only."""
     args = [{"key": "max-pods", "factoryKey": "max-pods", "factoryArgs": "9"}]
     config = _with_hooks(args)
     for limit, started in ((2, 0), (3, 3)):

@@ -217,7 +217,7 @@ class SchedulingPodGroupV1Alpha3(SchedulingPodGroup, frozen=True, kw_only=True):
 
 
 class SchedulingPodGroupV1Alpha2(SchedulingPodGroup, frozen=True, kw_only=True):
-    """The same as Kubernetes 1.36 serves it."""
+    """PodGroup of scheduling.k8s.io as Kubernetes 1.36 serves it."""
 
     API_VERSION: ClassVar[str] = "scheduling.k8s.io/v1alpha2"
 

@@ -26,7 +26,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Host]:
 
 
 def test_a_file_reads_as_it_was_written_last(host: Host, tmp_path: Path) -> None:
-    """Also the second time, when the file has been kept open."""
+    """A file that is read twice, and kept open in between, shows the second write."""
     path = f"{tmp_path}/a/file"
 
     assert host.read(path) == "1\n"

@@ -129,7 +129,7 @@ def by_name(spec: PluginSpec[Any]) -> str:
 @pytest.mark.integration
 @pytest.mark.parametrize("spec", JUDGING, ids=by_name)
 def test_judging_by_row_number_fails(spec: PluginSpec[Any]) -> None:
-    """Also where a row keeps its number in a selection of rows."""
+    """A plugin fails even if a selection of rows keeps the row's number."""
 
     def odd(snapshot: Snapshot, _pod: PodClass) -> IntArray:
         return snapshot.row_numbers % 2
@@ -174,7 +174,7 @@ def test_a_forgotten_dependency_fails(spec: PluginSpec[Any]) -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize("spec", JUDGING, ids=by_name)
 def test_writing_to_the_snapshot_fails(spec: PluginSpec[Any]) -> None:
-    """Also if the plugin finds a way around arrays that can't be written to."""
+    """A plugin fails even if it makes a read-only array writable first."""
 
     def writes(snapshot: Snapshot, _pod: PodClass) -> IntArray:
         requested = snapshot.cluster.requested

@@ -89,7 +89,7 @@ def test_other_arguments_keep_the_contract(name: str, args: Args) -> None:
 
 @pytest.mark.slow
 def test_device_share_keeps_the_contract_when_it_packs() -> None:
-    """Also in clusters in which all devices are free, so that no node is better than another."""
+    """The clusters include some with free devices only, where no node is better than another."""
     args = {"DeviceShare": {"scoringStrategy": {"type": "MostAllocated"}}}
     mark = plugin_contract(_BY_NAME["DeviceShare"], args=args, worlds=(clusters(), pods()))
     (case,) = mark.args[1]

@@ -185,7 +185,7 @@ def test_a_pod_with_a_limit_has_it_alone_and_loses_it_again(network: Network) ->
 
 
 def test_disabling_removes_all_rules(network: Network) -> None:
-    """Also if it was switched off before, or half of it is missing."""
+    """Rules are removed even if they were disabled before, or if some of them are missing."""
     control = TrafficControl(LinuxNetworkTools(network.prefix("node")))
     control.shape(shape(["batch"]))
     network.run("node", "iptables", "-t", "mangle", "-F", "KOORDLET-NETQOS")

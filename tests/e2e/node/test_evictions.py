@@ -66,7 +66,7 @@ def test_victim_is_stopped_gracefully_by_the_runtime(
 def test_one_that_does_not_listen_is_killed_when_its_time_is_over(
     start_agent: StartAgent, node: RealNode, kubectl: Callable[..., str], tmp_path: Path
 ) -> None:
-    """And however long its pod wants: not longer than the agent allows."""
+    """The agent's limit applies if the pod's grace period is longer."""
     (made,) = node.run(job("deaf", "trap '' TERM; echo ready; while :; do sleep 0.1; done", 3600))
     eventually(lambda: "ready" in node.printed(made))
     slo(node, kubectl, memoryEvictThresholdPercent=2, memoryEvictLowerPercent=1)

@@ -100,7 +100,7 @@ def test_pods_of_every_class_start_right(
 def test_container_starts_unadjusted_without_the_plugin(
     start_agent: StartAgent, node: RealNode
 ) -> None:
-    """So the assertions above are the plugin's doing; the reconciler comes a moment later."""
+    """Without the plugin the reconciler adjusts the container a moment after its start."""
     start_agent("--enable-nri-runtime-hook=false", is_called=False)
     status = {STATUS: json.dumps({"cpuset": "1"})}
     (late,) = node.run(printer("late", "LSR", annotations=status, resources=amounts("1", "32Mi")))

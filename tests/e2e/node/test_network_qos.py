@@ -124,7 +124,7 @@ def test_egress_of_pods_is_classified(
 def test_nothing_is_left_when_another_policy_counts(
     start_agent: StartAgent, node: RealNode, kubectl: Callable[..., str]
 ) -> None:
-    """And nothing is made before one is chosen."""
+    """No rule exists before a policy is chosen, or after another one is."""
     start_agent("--feature-gates=TCNetworkQoS=true")
     assert classes() == {}
     follow(kubectl, node, "tc")

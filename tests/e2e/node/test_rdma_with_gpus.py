@@ -270,7 +270,7 @@ def _warnings(controlplane: ControlPlane, name: str) -> list[str]:
 
 
 def test_pods_that_follow_others_of_their_name_get_devices_of_their_own(site: Site) -> None:
-    """Again and again, with the kubelet killed and the agent killed between: never another's."""
+    """No pod gets another pod's device, even if kubelet and agent are killed in between."""
     for attempt in range(4):
         made = site.run("trainer-0", "trainer-1")
         if attempt == 1:

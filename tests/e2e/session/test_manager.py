@@ -229,7 +229,7 @@ def test_a_pod_that_is_created_gets_its_profile(
 def test_invalid_configuration_is_rejected(
     controlplane: ControlPlane, manager: ManagerProcess
 ) -> None:
-    """And where the webhook is not asked, it doesn't take effect."""
+    """An invalid configuration that no webhook has rejected doesn't take effect."""
     api = controlplane.api
     bad = config(resource_threshold={"clusterStrategy": {"cpuSuppressThresholdPercent": 130}})
     api.request("POST", "/api/v1/nodes", node("n1", "10"))

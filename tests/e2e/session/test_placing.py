@@ -65,7 +65,7 @@ def pending(user: User) -> list[str]:
 
 @pytest.mark.usefixtures("controllers")
 def test_a_daemon_runs_on_every_node(user: User) -> None:
-    """Also on cordoned ones, and on those that come later; never on two at a time."""
+    """Cordoned and new nodes get one as well; no node ever has two."""
     labels = {"app": "daemon"}
     template = {"metadata": {"labels": labels}, "spec": pod_spec()}
     daemon_set = {

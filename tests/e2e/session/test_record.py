@@ -112,7 +112,7 @@ def test_a_replayed_session_gives_the_same_bindings(
 def test_anonymous_recording_has_no_names(
     user: User, controlplane: ControlPlane, tmp_path: Path
 ) -> None:
-    """And still gives the same decisions."""
+    """The recording without names gives the same decisions."""
     with Recording(controlplane, tmp_path, "--anonymous") as recording:
         nodes = session(user)
     outcomes = recording.replayed()

@@ -35,7 +35,7 @@ def test_api_server_rejects_rejected_manifests(controlplane: ControlPlane, name:
 
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_api_server_accepts_accepted_manifests(controlplane: ControlPlane, name: str) -> None:
-    """But for what has to exist: a service account of the pod."""
+    """Manifests pass except for objects that have to exist, such as a pod's service account."""
     status, text = status_of(controlplane, ACCEPTED[name])
 
     assert status == HTTPStatus.CREATED or "serviceaccount" in text, text

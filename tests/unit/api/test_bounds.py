@@ -204,7 +204,7 @@ def test_agent_accepts_the_choices_of_the_type(path: Path, accepted: Accepted, w
 
 
 def test_every_reader_has_something_to_check() -> None:
-    """So that the tests above say something."""
+    """The tests of readers above have at least one case each."""
     assert len(NUMBERS) > 35
     assert len(OF_COLOCATION) == 14
     assert len(WORDS) == 4

@@ -308,7 +308,7 @@ def test_every_kind_declares_how_the_api_serves_it(kind: type[Pod]) -> None:
     ],
 )
 def test_error_of_an_unknown_choice_lists_the_choices(spec: dict[str, Any], message: str) -> None:
-    """Also where the field may be left out."""
+    """The error of an optional field lists them as well."""
     template = {"spec": {"containers": [{"name": "c"}]}}
     data = {
         "apiVersion": "scheduling.koordinator.sh/v1alpha1",

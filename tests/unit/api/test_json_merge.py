@@ -117,6 +117,6 @@ def test_foreign_fields_survive(change: JsonObject, expected: JsonObject) -> Non
 
 
 def test_removed_fields_are_not_carried_over() -> None:
-    """Unless our types read nothing of it."""
+    """Fields below a type that reads none of them are carried over."""
     manifest = {"gone": 1, "empty": {"foreign": 2}}
     assert carried_over(manifest, {"gone": 1, "empty": {}}, {}) == {"empty": {"foreign": 2}}

@@ -105,7 +105,7 @@ def test_null_means_that_the_field_is_absent() -> None:
 
 
 def test_arguments_of_an_unknown_version_are_refused() -> None:
-    """Also where the file itself is of the accepted version; v1beta2 and v1beta3 are accepted."""
+    """The version of the file has no influence; v1beta2 and v1beta3 are accepted."""
     error = refusal(NodeResourcesFitArgs, {"apiVersion": "kubescheduler.config.k8s.io/v1beta1"})
 
     assert error.path == "profiles[0].pluginConfig[2].args.apiVersion"
@@ -150,7 +150,7 @@ def test_a_wrong_choice_is_refused_with_the_accepted_ones() -> None:
 
 
 def test_resources_to_score_default_to_cpu_and_memory_of_weight_1() -> None:
-    """Also when only the type is given, or a weight of 0."""
+    """A strategy with a type only, and a weight of 0, get the default as well."""
     decoded = args(
         NodeResourcesFitArgs,
         {"scoringStrategy": {"type": "MostAllocated", "resources": []}},
@@ -529,7 +529,7 @@ def test_an_argument_without_effect_is_refused(
     gates: tuple[FeatureGates, FeatureGates],
     refused: tuple[str, str],
 ) -> None:
-    """Otherwise it would take effect when the feature is enabled."""
+    """An accepted argument would take effect once its feature is enabled."""
     decoded, (off, on) = args(args_type, fields), gates
 
     with pytest.raises(InputError) as caught:

@@ -41,7 +41,7 @@ def test_every_key_is_one_of_the_original_or_known_to_be_our_own() -> None:
 
 
 def test_the_lists_hold_nothing_that_is_not_spelled() -> None:
-    """Else they would hide a key that is misspelt one day."""
+    """An unused entry would hide a key that is misspelt later."""
     keys = {key for key, _ in spelled()}
 
     assert set(ORIGINAL[1:]) | OWN == keys

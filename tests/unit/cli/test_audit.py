@@ -66,7 +66,7 @@ def test_files_or_a_server() -> None:
 
 
 def test_a_folder_without_a_trail_is_a_mistake(tmp_path: Path) -> None:
-    """Not a scheduler that has decided nothing."""
+    """The folder is an error, and not taken for a scheduler without decisions."""
     done = CliRunner().invoke(app, ["audit", str(tmp_path)])
 
     assert isinstance(done.exception, InputError)

@@ -124,7 +124,7 @@ def test_the_help_shows_every_flag_with_its_default() -> None:
 
 
 def test_two_flags_of_one_name_are_a_mistake_of_ours() -> None:
-    """Else one of them would be left out silently."""
+    """A second flag of the same name would be ignored without an error."""
 
     def twice(flags: Sweeping, rest: Rest) -> None:
         """Take one group twice."""
@@ -183,7 +183,7 @@ def schema_of(path: str) -> dict[str, Any]:
 
 
 def test_the_chart_names_flags_of_every_component() -> None:
-    """So that the next test compares something."""
+    """The next test has flags to compare for every component."""
     assert {command for command, _, _ in CHARTED} >= {"scheduler", "manager", "koordlet"}
 
 

@@ -48,7 +48,7 @@ def invoke(
 
 
 def test_pods_go_where_the_extender_lets_them(tmp_path: Path) -> None:
-    """And ``--scores`` shows what it had against nodes."""
+    """``--scores`` shows why the extender rejected nodes."""
 
     def only_b(question: dict[str, Any]) -> Any:
         assert question["NodeNames"] == ["a", "b"]

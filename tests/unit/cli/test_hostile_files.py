@@ -124,7 +124,7 @@ VALID = valid()
 
 @pytest.mark.parametrize("kind", VALID)
 def test_unspoilt_files_are_accepted(tmp_path: Path, kind: str) -> None:
-    """Otherwise the other tests would prove nothing."""
+    """The files that the other tests damage are valid."""
     done = koord(*commands(tmp_path, kind, VALID[kind]))
 
     assert (done.exit_code, done.exception) == (0, None)
@@ -163,7 +163,7 @@ def test_spoilt_files_are_accepted_or_refused(
 )
 @given(content=st.binary(max_size=200))
 def test_random_bytes_are_refused(tmp_path: Path, kind: str, content: bytes) -> None:
-    """Unless there happens to be nothing in them."""
+    """Random bytes are accepted only if they happen to be an empty file."""
     done = koord(*commands(tmp_path, kind, content))
 
     if not isinstance(done.exception, SystemExit | None):

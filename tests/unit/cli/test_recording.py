@@ -94,7 +94,7 @@ def test_file_that_is_no_recording_is_refused(tmp_path: Path, content: bytes) ->
 
 
 def test_killed_recorder_leaves_complete_batches(recording: str, tmp_path: Path) -> None:
-    """Also if the file ends in the middle of a compressed block."""
+    """Batches are complete even if the file ends within a compressed block."""
     lines = gzip.decompress(Path(recording).read_bytes())
     torn = zlib.compressobj(wbits=31)
     path = tmp_path / "torn.gz"

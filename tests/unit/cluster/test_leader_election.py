@@ -240,7 +240,7 @@ def test_late_first_answer_starts_no_term(bed: Bed) -> None:
 
 @pytest.mark.parametrize("after", [False, True], ids=["request lost", "answer lost"])
 def test_one_lost_renewal_changes_nothing(bed: Bed, after: bool) -> None:
-    """Also if the server did carry it out: then the lease is read again and renewed."""
+    """If the server carried it out, the lease is read again and renewed."""
     elector = bed.candidate("a")
     elector.attempt()
     bed.after(2)

@@ -61,7 +61,7 @@ def test_the_image_runs_our_command() -> None:
 
 
 def test_programs_of_the_original_are_there_by_their_names() -> None:
-    """So that its Deployments run with another image and nothing else changed."""
+    """The original's Deployments run with this image and no other change."""
     (names,) = re.findall(r"for program in (.*); do ln -s", TEXT)
 
     assert set(names.split()) == set(PROGRAMS)

@@ -426,7 +426,7 @@ def test_node_is_drained_only_if_all_its_pods_fit() -> None:
 
 
 def test_drained_node_is_cordoned_in_the_dry_run() -> None:
-    """Else the scheduler would put its pods back where there is most room."""
+    """The scheduler would otherwise put its pods back on the node with the most room."""
     objects = [
         node("old", 40, labels={"pool": "old"}),
         node("new", 4, labels={"pool": "new"}),

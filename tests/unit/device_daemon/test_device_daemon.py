@@ -202,7 +202,7 @@ def test_a_fault_is_in_the_file_within_ten_seconds() -> None:
 
 
 def test_a_card_that_does_not_answer_while_others_do_is_broken() -> None:
-    """And sound again when it does."""
+    """The card is healthy again as soon as it answers."""
     machine = Machine(metaxes)
     machine.after()
     answer = machine.tools.answers.pop("mx-smi --count-ecc -i 1")
@@ -285,7 +285,7 @@ def test_machines_without_such_cards_are_left_in_peace() -> None:
 
 
 def test_removed_cards_disappear_with_the_next_inventory() -> None:
-    """But not because the bus could not be read."""
+    """Cards stay in the inventory while the bus cannot be read."""
     machine = Machine(kunluns)
     assert len(machine.after()) == 2
     for address in ("0000:1b:00.0", "0000:1c:00.0"):

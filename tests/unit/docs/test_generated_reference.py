@@ -79,7 +79,7 @@ def test_a_meaning_is_more_than_a_kind_of_object(reference: Mapping[str, str]) -
 
 
 def test_every_variable_that_the_source_reads_is_on_its_page(reference: Mapping[str, str]) -> None:
-    """Also those that are no flags."""
+    """Variables without a flag are documented as well."""
     read = {
         name
         for path in PACKAGE.rglob("*.py")

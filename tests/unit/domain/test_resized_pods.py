@@ -151,7 +151,7 @@ def test_requests_of_the_whole_pod_are_compared_likewise() -> None:
 
 
 def test_a_status_of_a_pod_without_node_is_ignored() -> None:
-    """Such as one of a dump whose nodeName was taken out: it is placed by its spec."""
+    """A pod of a dump whose nodeName was removed is placed by its spec."""
     pod = resized(container("c", 1), statuses=[status("c", 3, 3)], on="")
     assert cpus(pod) == [1] * 3
 

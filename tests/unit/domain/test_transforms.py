@@ -103,7 +103,7 @@ def test_a_list_of_cpus_goes_before_an_amount() -> None:
 
 
 def test_reserved_cpus_may_only_be_kept_from_binding() -> None:
-    """Then the amount stays as it is."""
+    """The allocatable amount stays unchanged if CPUs are only excluded from binding."""
     policy = '{"reservedCPUs": "0-1", "applyPolicy": "ReservedCPUsOnly"}'
     assert allocatable(policy)["cpu"] == "8"
 

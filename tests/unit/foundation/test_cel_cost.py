@@ -168,7 +168,7 @@ def nested(levels: int, question: str) -> str:
     ],
 )
 def test_costly_expression_is_refused(text: str) -> None:
-    """Also where another operand would make up for an error."""
+    """An expression is refused even if another operand would hide the error."""
     for whole in (text, f"({text}) || true", f"[1, 2].exists(z, ({text}) || z == 2)"):
         with pytest.raises(CelCostError, match="actual cost limit exceeded"):
             ENVIRONMENT.compile(whole).evaluate({}, STEPS)
@@ -183,7 +183,7 @@ def test_a_message_about_a_key_is_short(question: str) -> None:
 
 
 def test_comparison_of_deeply_nested_values_is_an_error() -> None:
-    """And not the end of the process that evaluates it."""
+    """The evaluating process survives the comparison."""
     text = "v0 == v0"
     for _ in range(30):
         text = f"cel.bind(v0, {'[' * 9}v0{']' * 9}, {text})"

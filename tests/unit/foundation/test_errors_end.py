@@ -69,7 +69,7 @@ def is_dropped(before: str, after: str, indent: int, name: str) -> bool:
 
 
 def test_raised_variables_are_dropped() -> None:
-    """Otherwise the traceback refers to a frame, and its variable to the error."""
+    """A variable that is kept would refer to its own traceback, through the frame."""
     kept = []
     for path in sorted(ROOT.rglob("*.py")):
         text, name = path.read_bytes(), str(path.relative_to(ROOT))

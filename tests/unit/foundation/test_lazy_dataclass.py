@@ -145,7 +145,7 @@ def test_methods_of_the_class_are_kept() -> None:
 
 
 def test_nothing_is_generated_before_its_first_use() -> None:
-    """And the generated method takes the place of what stood for it."""
+    """The generated method replaces its placeholder."""
 
     @dataclass(frozen=True, slots=True)
     class Pair:

@@ -21,7 +21,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_module_is_loaded_when_an_attribute_is_read() -> None:
-    """And not before."""
+    """The module is not loaded before an attribute is read."""
     lazy = lazy_module(NAME)
     assert NAME not in sys.modules
 

@@ -39,7 +39,7 @@ def test_columns_and_limits_may_change_between_solves() -> None:
 
 
 def test_without_columns_there_is_nothing_to_gain() -> None:
-    """And no limit is worth anything."""
+    """No limit has a price without columns."""
     solution = LinearProgram(np.array([1.0, 2.0])).solve()
 
     assert (solution.value, solution.amounts.tolist(), solution.prices.tolist()) == (0, [], [0, 0])

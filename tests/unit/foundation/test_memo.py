@@ -13,7 +13,7 @@ class Thing:
 
 
 def test_value_is_computed_once() -> None:
-    """Also where nothing was found; another object is another matter."""
+    """A result of None is kept as well; another object gets its own value."""
     memo: Memo[str | None] = Memo()
     calls: list[str] = []
 

@@ -70,7 +70,7 @@ def test_item_is_read_as_in_the_whole(text: str) -> None:
     ],
 )
 def test_other_documents_are_not_read_in_parts(text: str) -> None:
-    """Nor several documents."""
+    """Files with several documents are not read in parts, either."""
     assert in_parts(text) is None
 
 

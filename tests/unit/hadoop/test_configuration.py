@@ -107,7 +107,7 @@ def test_files_that_are_none(tmp_path: Path, text: str, message: str) -> None:
 def test_entities_are_refused_in_every_encoding(
     tmp_path: Path, encoding: str, declared: str
 ) -> None:
-    """Also where the bytes of the declaration look different."""
+    """A declaration is recognized although its bytes differ between encodings."""
     name = encoding.removesuffix("-sig").removesuffix("-le").removesuffix("-be")
     text = f"<?xml version='1.0' encoding='{name}'?><!DOCTYPE a [{declared}]><a/>"
     (tmp_path / "yarn-site.xml").write_bytes(text.encode(encoding))

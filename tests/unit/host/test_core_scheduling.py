@@ -57,7 +57,7 @@ def test_ended_process_is_skipped_and_a_refusal_is_raised() -> None:
 
 
 def test_calling_process_gets_no_cookie() -> None:
-    """Else it would hand its own cookie on instead of none."""
+    """A calling process with a cookie would pass it on to other processes."""
     own = os.getpid()
     kernel = Kernel(1, own)
     calls = LinuxCoreScheduling(kernel.prctl)

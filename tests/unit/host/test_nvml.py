@@ -80,7 +80,7 @@ def test_a_critical_error_breaks_the_gpu_that_has_it(driver: Driver) -> None:
 
 @pytest.mark.parametrize("xid", [13, 31, 43, 45, 68, 109])
 def test_an_error_of_a_program_breaks_no_gpu(driver: Driver, xid: int) -> None:
-    """Nor does an event of another kind."""
+    """Events of other kinds leave the GPU healthy as well."""
     gpus = NvmlGpus(MemoryHost(), "/sys")
     gpus.devices()
     driver.events = [(0, XID, xid), (0, XID << 1, 79)]

@@ -79,7 +79,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def test_calls_are_passed_on_and_some_answers_completed(start: Start, tmp_path: Path) -> None:
-    """Also calls of kubelets to come; none of other services."""
+    """Calls of later kubelet versions are passed on; calls of other services are not."""
     kubelet = Kubelet(tmp_path / "theirs")
     start()
     ours = tmp_path / "ours"

@@ -65,7 +65,7 @@ def refuses_all(host: LinuxHost, path: str) -> None:
 
 
 def test_files_inside_are_read_and_written(make: Make, root: Path) -> None:
-    """Also with slashes too many."""
+    """Paths with repeated slashes work as well."""
     host = make()
     host.write(f"{root}/a//file", "2\n")
 

@@ -24,7 +24,7 @@ def test_output_of_a_tool_is_returned(tmp_path: Path) -> None:
 
 
 def test_failing_tool_reports_exit_code_and_output(tmp_path: Path) -> None:
-    """And what it printed is kept."""
+    """The error contains the output of the tool."""
     name = tool(tmp_path, "echo Command or option is not found; exit 3")
 
     with pytest.raises(ToolError, match="exit code 3: Command or option") as failure:

@@ -193,7 +193,7 @@ class FastClock:
 
 
 def test_a_change_of_the_configuration_reaches_every_node() -> None:
-    """Also back to nothing."""
+    """Removing the configuration reaches every node as well."""
     world = World()
     for name in ("a", "b"):
         world.add(node(amounts(10, "10G"), name=name))

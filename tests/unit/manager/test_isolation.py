@@ -96,7 +96,7 @@ def test_a_node_that_cannot_be_taken_in_is_left_out(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_a_handler_a_fault_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that no test goes on over a bug."""
+    """A test without a fault handler fails on an unexpected error."""
 
     def broken(*_: Any) -> Any:
         raise Boom

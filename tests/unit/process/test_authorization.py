@@ -131,7 +131,7 @@ def test_answers_are_cached_for_ten_seconds(
 def test_an_api_server_that_is_down_opens_nothing(
     authorizer: Authorizer, reviews: Reviews, clock: VirtualClock
 ) -> None:
-    """And its silence is not remembered."""
+    """The missing answer is not cached."""
     authorizer.decide("secret", "get", "/version")
     reviews.down = True
     assert authorizer.decide("secret", "get", "/metrics").outcome is AuthorizationOutcome.UNKNOWN

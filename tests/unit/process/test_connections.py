@@ -194,7 +194,7 @@ def test_a_body_that_stops_is_cut(start: Start) -> None:
 
 @pytest.mark.slow
 def test_client_that_does_not_read_the_answer_is_cut(start: Start) -> None:
-    """Else it would stay in memory as long as the client likes."""
+    """A client cannot keep answers in memory by not reading them."""
     server = start(STRICT)
     with connected(server) as client:
         client.sendall(GET.replace(b"/x", b"/large") + b"\r\n")

@@ -200,7 +200,7 @@ def test_flags_are_put(
 
 
 def test_answers_are_not_kept_by_caches(component: Component) -> None:
-    """Nor guessed to be something else than they say."""
+    """Browsers do not guess a type other than the stated one."""
     headers = ask(component.port, "/configz").headers
 
     assert headers["cache-control"] == "no-cache, private"

@@ -102,7 +102,7 @@ def test_disguised_paths_are_guarded(port: int) -> None:
 
 
 def test_an_api_server_that_is_down_is_an_error(port: int) -> None:
-    """Not a refusal, which would send people to look at RBAC."""
+    """The answer is no refusal, which would suggest an RBAC problem."""
     reply = ask(port, "/version", headers=as_user("unlucky"))
 
     assert (reply.status, reply.text) == (

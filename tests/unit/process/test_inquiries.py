@@ -10,7 +10,7 @@ from koordinator.process.inquiries import Inquiries
 
 
 def test_a_question_is_put_by_the_thread_that_answers() -> None:
-    """So what it reads doesn't change meanwhile."""
+    """The data that the question reads doesn't change meanwhile."""
     inquiries = Inquiries()
     with ThreadPoolExecutor(1) as client:
         answer = client.submit(inquiries.ask, threading.get_ident)
@@ -36,7 +36,7 @@ def test_a_failure_belongs_to_the_asker() -> None:
 
 
 def test_waiting_for_a_busy_loop_is_bounded() -> None:
-    """And a question that was given up is not put any more."""
+    """A question whose caller has given up is not answered."""
     put = []
     inquiries = Inquiries(patience_s=0.01)
     with pytest.raises(TimeoutError, match="busy"):

@@ -244,5 +244,5 @@ def test_leadership_can_be_stopped_before_its_start(server: Server) -> None:
 
 
 def test_no_two_processes_have_one_identity() -> None:
-    """Not even on one host."""
+    """Processes on the same host have different identities."""
     assert unique_identity() != unique_identity()

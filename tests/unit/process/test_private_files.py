@@ -34,7 +34,7 @@ def rights(path: Path) -> int:
 
 
 def test_recordings(folder: Path) -> None:
-    """Also one that is written over an older file; and its name is not in it."""
+    """A recording over an older file is private as well, and does not contain the file's name."""
     path = folder / "secret-name.gz"
     path.touch()
     path.chmod(0o644)

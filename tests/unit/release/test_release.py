@@ -59,7 +59,7 @@ def test_base_without_digest_is_rejected(text: str) -> None:
 
 
 def test_base_is_a_layout_with_a_digest(tmp_path: Path) -> None:
-    """Or scratch, which is an empty base."""
+    """The other accepted base is scratch, which is empty."""
     base = parse_base(f"{tmp_path}@sha256:{'0' * 64}")
 
     assert base is not None

@@ -295,7 +295,7 @@ def remedies(*objects: KubeObject) -> list[str]:
 
 
 def test_explanations_name_the_groups_with_too_few_members() -> None:
-    """And objects that are missing."""
+    """Explanations name missing objects as well."""
     a, b = leaf("a", 1, "job"), leaf("b", 3, "job")
     assert remedies(a, b, *members("a", 1)) == ["create the CompositePodGroup default/job"]
     assert remedies(composite("job", 2), a, b, *members("a", 1), *members("b", 1)) == [

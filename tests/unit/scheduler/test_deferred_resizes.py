@@ -76,7 +76,7 @@ def disabled(name: str, cpu: int, *owners: str) -> Node:
 
 
 def test_a_less_important_pod_of_the_node_goes() -> None:
-    """Not one of another node; the resized pod gets neither an event nor a nomination."""
+    """Pods of other nodes stay; the resized pod gets neither an event nor a nomination."""
     low = pod("low", cpu=2, on="n")
     one = world(node("n", cpu=4), node("m", cpu=4), low, pod("other", cpu=4, on="m"))
     one.load([deferred("big", 3)])
@@ -94,7 +94,7 @@ def test_a_less_important_pod_of_the_node_goes() -> None:
 
 
 def test_nothing_is_evicted_without_the_gate() -> None:
-    """Nor for a resize that the node found infeasible."""
+    """An infeasible resize causes no eviction, either."""
     objects = node("n", cpu=4), pod("low", cpu=2, on="n")
     plain = FeatureGates.parse("", KubeVersion.parse("1.37"))
     infeasible = resized(pod("big", cpu=30, on="n", priority=10), 1, None, "Infeasible")

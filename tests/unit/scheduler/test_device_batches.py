@@ -228,7 +228,7 @@ def test_pod_that_is_aligned_to_numa_nodes_ends_a_batch(in_batches: list[int]) -
 def test_states_of_a_cluster_larger_than_their_bound_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else a fleet without two nodes alike would work out every state again for each batch."""
+    """A fleet without two equal nodes does not compute every state again for each batch."""
     monkeypatch.setattr(states, "MOST_STATES", 4)
     cleared: list[int] = []
     clear = states.DeviceStates._clear

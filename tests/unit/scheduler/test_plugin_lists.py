@@ -192,7 +192,7 @@ def test_disabling_in_multi_point_takes_a_default_away_everywhere() -> None:
 
 
 def test_a_default_that_is_disabled_and_enabled_in_multi_point_moves_to_the_end() -> None:
-    """So the defaults can be reordered."""
+    """Disabling and enabling defaults reorders them."""
     moved = named("NodeName")
 
     assert names(multiPoint={"disabled": moved, "enabled": moved})["filter"][-1] == "NodeName"

@@ -69,7 +69,7 @@ def test_message_of_a_member_that_was_not_tried(profile: KubeSchedulerConfigurat
 
 
 def test_message_of_a_failed_gang_in_1_36() -> None:
-    """The same input with preemption of whole groups: the text of kube-scheduler 1.36.3."""
+    """The text is that of kube-scheduler 1.36.3 with preemption of whole groups."""
     names = "GenericWorkload=true,GangScheduling=true,WorkloadAwarePreemption=true"
     one = embedded(
         node("n", 4),

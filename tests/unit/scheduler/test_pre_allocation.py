@@ -272,7 +272,7 @@ def test_a_reservation_gets_the_devices_of_the_pod_that_it_takes_over(
 
 
 def test_a_reservation_gets_the_devices_of_all_pods_that_it_takes_over(play: Any) -> None:
-    """Otherwise none of the pods would be inside it."""
+    """All of those pods are inside the reservation."""
     played = play(
         *machine("m", gpus=4),
         on_gpus("a", 1, labels=WEB),

@@ -100,6 +100,6 @@ def test_reserving_pod_has_its_owner_on_the_page(page: Any) -> None:
 
 
 def test_page_is_empty_without_reservations(page: Any) -> None:
-    """So is the page of an unknown node; there is no index of labels."""
+    """The page of an unknown node is empty as well; there is no index of labels."""
     assert page() == page(on="m") == {}
     assert page(path="reservationSelectorIndex")["enabled"] is False

@@ -767,7 +767,7 @@ def test_reasons_of_reservations_have_their_own_event(play: Any) -> None:
 
 @pytest.mark.parametrize("on", [True, False])
 def test_users_of_a_deleted_reservation_are_cleaned_with_the_gate(on: bool) -> None:
-    """Otherwise the annotation stays."""
+    """Without the gate the annotation stays."""
     gates = FeatureGates.parse(f"CleanExpiredReservationAllocated={str(on).lower()}")
     one = Embedded(config(), now_s=START_S, gates=gates)
     one.load([node("n"), reservation("r", 2, on="n"), pod("p", 1, labels=WEB)])

@@ -272,7 +272,7 @@ def test_numa_amounts_are_reserved_for_owners(play: Any) -> None:
 
 @pytest.mark.parametrize("policy", ["SingleNUMANode", "Restricted", "BestEffort"])
 def test_owners_get_the_reserved_numa_node_among_equal_ones(play: Any, policy: str) -> None:
-    """Otherwise amounts of two NUMA nodes would be used."""
+    """An owner uses no amounts of a second NUMA node."""
     kept = {"numaNodeResources": [{"node": 1, "resources": {"cpu": "6", "memory": "1Gi"}}]}
     wish = {NUMA_SPEC: json.dumps({"numaTopologyPolicy": policy})}
     reserved = reservation("r", 6, "1Gi", on="m", annotations={**wish, STATUS: json.dumps(kept)})

@@ -81,7 +81,7 @@ def test_impossible_job_amounts_are_refused(changes: dict[str, Any], warning: st
 
 
 def test_the_example_keeps_every_job_below_one_spine() -> None:
-    """As it requires: MustGather in the upper layer."""
+    """The example requires MustGather in the upper layer."""
     workload = read_workload(EXAMPLES / "training-jobs.yaml")
     profile = read_configuration(EXAMPLES / "training-profile.yaml")
     result = simulate(workload, profile, until=6 * 3600)

@@ -69,7 +69,7 @@ def test_a_pod_that_admission_refuses_ends_it() -> None:
 
 
 def test_the_configuration_is_only_refused_where_its_hook_is_on() -> None:
-    """Otherwise it has no effect; an event is the reason."""
+    """With the hook off it has no effect, and an event states the reason."""
     bad = config(system={"clusterStrategy": {"watermarkScaleFactor": 500}})
     bad.metadata.labels["koordinator.sh/configmap-type"] = "slo-controller-config"
 

@@ -128,7 +128,7 @@ def test_pods_that_have_ended_or_belong_to_others_do_not_count() -> None:
 
 
 def test_a_deployment_has_a_replica_set_in_between() -> None:
-    """So that default spreading finds the selector, and labels separate versions."""
+    """Default spreading finds the selector, and labels separate versions."""
     objects = read(replicated("Deployment", 2))
     (between,) = [obj for obj in objects if isinstance(obj, ReplicaSet)]
     code = between.metadata.labels["pod-template-hash"]

@@ -195,7 +195,7 @@ def test_an_audit_has_the_decisions_in_virtual_time() -> None:
 
 
 def test_another_file_is_no_recording(tmp_path: Path) -> None:
-    """Such as a manifest; the error of the library is left out."""
+    """A manifest is refused; the error of the library is omitted."""
     file = tmp_path / "node.yaml"
     file.write_text("apiVersion: v1\nkind: Node\nmetadata: {name: a}\n" * 9, "utf-8")
 

@@ -82,7 +82,7 @@ def test_a_recording_without_an_end_continues_until_it_is_stopped() -> None:
 
 
 def test_a_cluster_that_does_not_answer_ends_the_recording() -> None:
-    """Else a job that records an hour would hang for ever."""
+    """A job that records for an hour does not hang."""
     cluster = Unreachable()
     recorder = Recorder(cluster, cluster.clock, lambda _: None)
 

@@ -177,7 +177,7 @@ def test_a_run_can_be_watched_and_cut_short(tmp_path: Path) -> None:
 
 
 def test_another_configuration_can_be_tried() -> None:
-    """Here the one of kube-scheduler, which spreads where the default one packs."""
+    """The tried configuration is kube-scheduler's, which spreads where the default packs."""
     pods = stream("s", 2, gpus=1, cpu=1)
     workload = parse_workload(
         yaml.safe_dump({"nodePools": [GPU_POOL], "podStreams": [pods], "horizon": "1m"}), "test"
@@ -191,7 +191,7 @@ def test_another_configuration_can_be_tried() -> None:
 
 
 def test_a_profile_of_another_name_gets_the_pods_that_name_none() -> None:
-    """So the configuration that the chart installs can be tried on any workload."""
+    """Any workload can be run with the configuration that the chart installs."""
     workload = parse_workload(
         yaml.safe_dump(
             {"nodePools": [CPU_POOL], "podStreams": [stream("s", 2, cpu=1)], "horizon": "1m"}

@@ -88,7 +88,7 @@ def test_pods_with_shared_specs_are_those_read_one_by_one(
 
 
 def test_pods_of_one_owner_share_one_spec(tmp_path: Path) -> None:
-    """Also with other metadata and another status; an equal spec in another text is its own."""
+    """Metadata and status may differ; an equal spec in another text is not shared."""
     items = [
         {
             "apiVersion": "v1",

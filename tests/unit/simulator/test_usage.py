@@ -33,7 +33,7 @@ def test_a_spike_is_of_one_stream_and_of_its_time() -> None:
 
 
 def test_pods_without_usage_use_their_requests() -> None:
-    """And alike ones share a column."""
+    """Pods with equal requests share a column."""
     kinds = UsageKinds()
 
     assert kinds.column(WHOLE) == kinds.column(UsageCurve())

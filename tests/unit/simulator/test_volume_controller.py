@@ -146,7 +146,7 @@ def test_a_volume_that_waits_for_a_pod_is_bound_at_once_if_the_claim_names_it() 
 
 
 def test_a_claim_gets_the_smallest_volume_with_the_fewest_access_modes() -> None:
-    """And a second claim gets another one."""
+    """A second claim gets another volume."""
     wide = volume("wide", "6Gi", accessModes=["ReadWriteOnce", "ReadOnlyMany"])
     world = Embedded()
     world.load([volume("large", "20Gi"), wide, volume("small"), claim("a"), claim("b")])

@@ -116,7 +116,7 @@ def test_priorities_come_from_classes() -> None:
 
 
 def test_pods_leave_dead_nodes_after_the_tolerated_time() -> None:
-    """Unless the stream has another toleration of its own."""
+    """A toleration of the stream replaces the default one."""
     plain = plan(toleration="90s").submissions[0].pod
     own = plan(stream={"template": {"tolerations": [{"operator": "Exists"}]}}).submissions[0].pod
 
@@ -166,7 +166,7 @@ def test_another_stream_does_not_change_this_one() -> None:
 
 
 def test_another_seed_gives_other_times() -> None:
-    """The same one gives the same."""
+    """An equal seed gives equal times."""
     stream = {"arrival": {"poisson": {"perHour": 50}}}
 
     assert plan(stream=stream, seed=1) == plan(stream=stream, seed=1)

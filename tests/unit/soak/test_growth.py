@@ -132,7 +132,7 @@ def _traced(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.slow
 def test_deleted_objects_leave_nothing_in_the_manager() -> None:
-    """Nor in what its webhooks look up."""
+    """The look-up tables of its webhooks are empty as well."""
     assert left_behind(ManagerChurn(), ROUNDS) == {}
 
 

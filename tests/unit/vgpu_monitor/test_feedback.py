@@ -26,7 +26,7 @@ def test_two_of_one_priority_have_their_limits_in_force() -> None:
 
 
 def test_the_less_important_waits_while_the_more_important_works() -> None:
-    """And goes on when that is idle."""
+    """The less important process continues when the other is idle."""
     assert orders([sharer(0), sharer(1)]) == [FREE, WAIT]
     assert orders([sharer(0), sharer(1, -1)]) == [FREE, WAIT]
     assert orders([sharer(0, 1), sharer(1, -1)]) == [SharerOrder(0, 0), SharerOrder(0, 0)]

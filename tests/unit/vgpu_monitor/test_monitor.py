@@ -388,7 +388,7 @@ def test_pods_without_gpus_and_bad_allocations_have_no_regions(node: Node) -> No
 
 @pytest.mark.slow
 def test_folders_of_deleted_pods_are_removed_after_the_retention_time(node: Node) -> None:
-    """Also one whose container set its time to next century, and filled it; others stay."""
+    """A folder with a file dated in the next century is removed as well; others stay."""
     node.pod("here")
     node.regions.put("here", region())
     abandoned = node.regions.folder("gone")

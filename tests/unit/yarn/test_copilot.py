@@ -112,7 +112,7 @@ def test_containers_in_the_spelling_of_the_original(served: CopilotClient) -> No
 
 
 def test_a_container_is_ended_with_all_its_processes(served: CopilotClient) -> None:
-    """And only its own."""
+    """Processes of other containers keep running."""
     served.has_processes(OLD, 7, 8)
     served.has_processes(NEW, 9)
 

@@ -95,7 +95,7 @@ def test_omitted_pod_fields_change_no_decision(news: list[tuple[Any, bool]]) -> 
 
 @pytest.mark.parametrize("noted", [True, False])
 def test_omitted_node_fields_change_no_decision_and_no_write(noted: bool) -> None:
-    """The same shares and the same patch."""
+    """The shares and the patch are equal."""
     origin = {"resources": {BATCH_CPU: "4000", BATCH_MEMORY: "1Gi"}}
     other = {"name": "x", "priority": "koord-batch", "resources": {BATCH_CPU: "10"}}
     notes = {

@@ -251,7 +251,7 @@ class Forbidding(PlayedYarn):
 
 
 def test_a_refusal_is_reported_and_retried_rarely() -> None:
-    """Not as fast as it can be."""
+    """A refused request is not repeated immediately."""
     it = YarnWorld(Forbidding())
     it.cluster.load([node_manager_pod()])
     it.uses(0, 0)
@@ -292,7 +292,7 @@ def test_set_limit_is_polled_until_it_is_reported() -> None:
 def test_every_change_has_the_grace_period_of_containers(
     grace_s: float, timeouts: set[int]
 ) -> None:
-    """The same from the first call on: a -1 after anything else would end containers at once."""
+    """The first call has it, too: a later -1 would end containers at once."""
     it = world(shrink_grace_s=grace_s)
     it.yarn.only.containers = [YarnResource(8, 1024)]
     it.run()

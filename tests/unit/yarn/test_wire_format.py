@@ -172,7 +172,7 @@ def test_metrics_have_the_originals_names_labels_and_units() -> None:
 
 
 def test_flags_left_out_mean_what_they_mean_in_the_original() -> None:
-    """But for qps and burst, see docs/differences.md."""
+    """Exceptions are qps and burst, see docs/differences.md."""
     controller: dict[str, Any] = {
         "metrics_addr": ":8080",
         "health_probe_addr": ":8000",

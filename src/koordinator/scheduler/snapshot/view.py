@@ -205,7 +205,7 @@ class Snapshot:
 
     @property
     def usage(self) -> RowUsage:
-        """The same for loops, which read only some of the rows."""
+        """Requested amounts for compiled loops, which read only some of the rows."""
         nodes, times, each, each_nonzero = self._state.nodes, _NONE, _NONE, _NONE
         if self._added is not None:
             pod_class, times = self._added

@@ -112,7 +112,7 @@ def test_without_a_lease_a_process_always_acts(parts: Parts) -> None:
 
 
 def test_with_a_lease_it_acts_while_it_holds_it(parts: Parts) -> None:
-    """And gives it back when it leaves, so that another leads at once."""
+    """A replica that stops releases its lease, so that another one leads immediately."""
     one = election(parts)
     one.show_master_status()
     master = 'leader_election_master_status{name="koordinator-manager"} '

@@ -218,6 +218,6 @@ def test_a_boolean_that_is_neither_is_named() -> None:
 
 
 def test_nothing_is_both_taken_and_left_out() -> None:
-    """Else the reason would be wrong."""
+    """A flag that is supported has no reason for being omitted."""
     for command, ignored in IGNORED.items():
         assert not {f"--{flag}" for flag in ignored} & DECLARED[command].keys()

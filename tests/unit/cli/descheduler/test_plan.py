@@ -265,7 +265,7 @@ def test_moves_are_proven_with_the_gates_of_the_scheduler(
 def test_wrong_gates_of_the_scheduler_are_refused_by_the_name_of_their_flag(
     folder: Path, command: tuple[str, ...]
 ) -> None:
-    """Also by the running descheduler, before it looks for a cluster."""
+    """The descheduler refuses them as well, before it connects to a cluster."""
     files = ("-f", str(folder / "cluster.json")) if command else ()
     args = ("--config", str(folder / "policy.yaml"), "--scheduler-feature-gates", "Gang=true")
     done = RUNNER.invoke(app, ["descheduler", *command, *files, *args])

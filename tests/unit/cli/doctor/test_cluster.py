@@ -164,7 +164,7 @@ def test_definition_that_differs_is_found(
 def test_missing_definition_has_the_command_that_installs_it(
     server: ScriptedServer, doctor: Callable[..., tuple[int, Any]]
 ) -> None:
-    """Also for a user who may not read definitions: discovery is public."""
+    """Users without the right to read definitions see it, since discovery is public."""
     server.on(healthy.CRDS, FORBIDDEN)
     server.on("GET /apis/slo.koordinator.sh/v1alpha1", reply({"resources": [{"name": "nodeslos"}]}))
     code, report = doctor()

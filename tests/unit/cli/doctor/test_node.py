@@ -146,7 +146,7 @@ def test_command_reads_the_folders_of_the_flags(tmp_path: Path) -> None:
 
 
 def test_unknown_gate_is_wrong_input() -> None:
-    """The same error as the agent's."""
+    """The error is the one that the agent prints."""
     done = CliRunner().invoke(app, ["doctor", "node", "--feature-gates", "Nonsense=true"])
 
     assert isinstance(done.exception, InputError)

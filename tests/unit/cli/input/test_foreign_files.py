@@ -78,7 +78,7 @@ class Terminal(io.StringIO):
 
 
 def test_progress_is_shown_at_a_terminal_after_a_while() -> None:
-    """And is deleted at the end."""
+    """The progress line is deleted at the end."""
     terminal, pipe, clock = Terminal(), io.StringIO(), VirtualClock(0.0)
     shown, unseen = ReadingProgress(terminal, clock), ReadingProgress(pipe, clock)
     for progress in (shown, unseen):

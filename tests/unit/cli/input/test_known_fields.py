@@ -225,7 +225,7 @@ def test_kinds_used_at_admission_are_not_reported_as_unused() -> None:
 def test_a_misspelt_kind_is_no_kind_that_does_not_matter(
     api_version: str, kind: str, problem: str
 ) -> None:
-    """Nor is a version that is no more."""
+    """A misspelt kind is an error, and so is a version that no longer exists."""
     with pytest.raises(InputError) as refused:
         read({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}})
 

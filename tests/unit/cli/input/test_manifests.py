@@ -86,7 +86,7 @@ def test_files_may_have_a_byte_order_mark(tmp_path: Path, name: str, encoding: s
 
 
 def test_notes_of_a_chart_are_named(tmp_path: Path) -> None:
-    """Also if their text happens to be YAML."""
+    """The notes of a chart are recognized even if their text is valid YAML."""
     file = tmp_path / "NOTES.txt"
     file.write_text("1. Get the URL by running these commands:\n  kubectl get pods\n", "utf-8")
 

@@ -168,7 +168,7 @@ def test_a_profile_reaches_pods_that_exist(tmp_path: Path) -> None:
 
 
 def test_the_configuration_must_be_the_config_map(files: tuple[str, str]) -> None:
-    """Not another object, nor another name."""
+    """Objects of another kind or name are refused."""
     node, config = files
     with pytest.raises(InputError, match="must be the ConfigMap koordinator-system/slo"):
         run("--once", "-f", node, "--config", node)

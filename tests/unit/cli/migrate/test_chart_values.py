@@ -216,7 +216,7 @@ def test_different_defaults_are_reported_where_the_values_do_not_set_them() -> N
 
 
 def test_misspelt_setting_gets_a_suggestion(tmp_path: Path) -> None:
-    """And the exit status is 1."""
+    """The exit status for a misspelt setting is 1."""
     report = check_trees(tmp_path, {"scheduler": {"replica": 3}})
 
     assert report.status == 1

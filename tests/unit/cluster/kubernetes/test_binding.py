@@ -156,7 +156,7 @@ def test_bind_conflicts_with_another_binding_of_the_pod(
 
 
 def test_bind_of_a_deleted_pod_fails(server: ScriptedServer) -> None:
-    """Or there is another one of its name."""
+    """The bind fails as well if a new pod has the name of the deleted one."""
     server.on(BIND, hang_up)
     assert isinstance(outcome(server), NotFoundError)
     server.on(GET, reply(pod("a", uid="another")))
@@ -178,7 +178,7 @@ def test_bind_is_retried_on_a_busy_server(server: ScriptedServer) -> None:
 
 
 def test_a_server_that_is_away_ends_it_in_time() -> None:
-    """Then the caller takes the place back and tries later."""
+    """The caller gets an error, unreserves the node and retries later."""
     with client("http://127.0.0.1:9", timeout_s=0.1) as cluster:
         (result,) = cluster.bind([BINDING]).results()
     assert type(result).__name__ == "UnreachableError"

@@ -29,7 +29,7 @@ KEY = ConnectionKey("api", 6443, True, True, None, None, None)
     ],
 )
 def test_no_objects_of_python_are_printed(cause: OSError, words: str) -> None:
-    """Nor addresses of them."""
+    """The text contains neither representations nor addresses of Python objects."""
     result = in_words(ClientConnectorError(KEY, cause))
 
     assert result.startswith(words)

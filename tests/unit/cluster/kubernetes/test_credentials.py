@@ -73,7 +73,7 @@ def test_a_token_file_is_read_again(tmp_path: Path, clock: VirtualClock) -> None
 
 
 def test_refused_token_is_reread_immediately(tmp_path: Path, clock: VirtualClock) -> None:
-    """But not in the same moment in which it was read: that would be no better."""
+    """A token that was read at the moment of the refusal is not read again."""
     token = tmp_path / "token"
     token.write_text("old")
     result = credentials(tmp_path, clock, "tokenFile: token")

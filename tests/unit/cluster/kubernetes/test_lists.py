@@ -119,7 +119,7 @@ def test_selectors_travel_to_the_server(server: ScriptedServer) -> None:
 
 
 def test_an_object_nested_too_deep_does_not_spoil_the_list(server: ScriptedServer) -> None:
-    """Not even where skipping it would exhaust the stack."""
+    """The list is read even if skipping the object would exhaust the stack."""
     text = json.dumps(pod_list(pod("a"), pod("evil"), pod("c")))
     deep = "[" * 50_000 + "]" * 50_000
     server.on(GET, reply(text.replace('"name": "evil"', f'"x": {deep}, "name": "evil"')))

@@ -74,7 +74,7 @@ def test_other_changes_are_not_made(patch: dict[str, Any]) -> None:
 
 
 def test_another_version_is_not_changed() -> None:
-    """Nor is what is no object."""
+    """Objects of other versions, and values that are no objects, stay unchanged."""
     with pytest.raises(ConflictError, match="has been modified"):
         amended_claim(stored(), {"metadata": {"uid": "u", "resourceVersion": "6"}})
     with pytest.raises(InputError):

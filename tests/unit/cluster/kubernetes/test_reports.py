@@ -172,7 +172,7 @@ def test_pending_reports_are_merged_into_newer_ones(server: ScriptedServer) -> N
 
 
 def test_binding_drops_pending_reports_and_awaits_those_in_flight(server: ScriptedServer) -> None:
-    """Otherwise an old condition could overwrite the condition of the binding."""
+    """An old condition never overwrites the condition of the binding."""
     gate = Gate()
     server.on(STATUS, gate)
     server.on(BIND, reply({}, 201))
@@ -212,7 +212,7 @@ def test_a_failed_report_is_not_repeated_after_the_binding(server: ScriptedServe
 @pytest.mark.slow
 @pytest.mark.parametrize("failure", [hang_up, fail(500)])
 def test_a_failed_report_is_tried_again(server: ScriptedServer, failure: object) -> None:
-    """Unless a newer one has taken it in."""
+    """A failed report is dropped if a newer report includes its content."""
     server.on(STATUS, failure, OK)  # type: ignore[arg-type]  # an Answer
     with server.cluster() as cluster:
         cluster.report([condition("one")])

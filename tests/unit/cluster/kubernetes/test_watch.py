@@ -179,7 +179,7 @@ def test_a_refresh_waits_for_the_stream(server: ScriptedServer) -> None:
 def test_a_stream_that_is_silent_is_replaced_by_a_list(
     server: ScriptedServer, *, is_refused: bool
 ) -> None:
-    """The same goes for a server that can't list versions."""
+    """A server that can't list versions sends a complete list."""
     after = (pod("b", "9"), pod("begun", "2"))
     versions = fail(400, "BadRequest") if is_refused else listed(*after)
     server.on(LIST, listed(pod("a"), version="1"), versions, listed(*after))

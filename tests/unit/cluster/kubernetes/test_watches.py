@@ -325,7 +325,7 @@ def test_stream_pauses_without_polling(server: ScriptedServer) -> None:
 
 
 def test_a_closed_watch_leaves_the_server_alone(server: ScriptedServer) -> None:
-    """And the cluster may be used further."""
+    """The cluster client works after one of its watches was closed."""
     server.on(LIST, reply(pod_list()))
     server.on(WATCH, QUIET)
     with server.cluster() as cluster:

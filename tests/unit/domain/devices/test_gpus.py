@@ -103,7 +103,7 @@ def test_too_few_gpus_in_the_whole_tree_are_too_few() -> None:
 
 @pytest.mark.parametrize(("scorer", "minor"), [(MOST, 2), (LEAST, 3), (None, 2)])
 def test_a_share_goes_where_the_tree_is_in_use(scorer: Scorer | None, minor: int) -> None:
-    """Then by score, among cards in use by lowest minor; 40 % of GPU 2 and 70 % of 6 are free."""
+    """Cards in use rank by score, then by minor; 40 % of GPU 2 and 70 % of GPU 6 are free."""
     used = using(share(2, 60), share(6, 30))
 
     assert take(pairs(), pod_request({RATIO: 30}), used, scorer=scorer) == {"gpu": [minor]}
@@ -253,7 +253,7 @@ def test_a_selector_leaves_matching_gpus() -> None:
 
 
 def test_numa_nodes_leave_their_gpus() -> None:
-    """And those on no NUMA node in particular."""
+    """GPUs without a NUMA node are not restricted."""
     on = node(gpu(0, "a"), gpu(1, "b", 1), gpu(2, "c", -1), gpu(3, "d", 1))
 
     assert take(on, pod_request({WHOLE: 1}), numa=[1]) == {"gpu": [2]}

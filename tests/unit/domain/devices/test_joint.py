@@ -78,7 +78,7 @@ def test_how_many_cards_a_pod_gets(
     ("policy", "amount"), [("", 1), ("DeviceLevel", 100), ("PCIeLevel", 1), ("Other", 1)]
 )
 def test_counted_cards_may_be_exclusive(policy: str, amount: int) -> None:
-    """Then each is taken whole; otherwise one percent of it, however many pods there are."""
+    """Exclusive cards are taken whole; others give each pod one percent."""
     hint = {"allocateStrategy": "RequestsAsCount", "exclusivePolicy": policy}
     result = allocate(node(nic(1), nic(2)), pod_request({NIC: 2}, hints={"rdma": hint}))
     assert not isinstance(result, DeviceShortage)
@@ -226,7 +226,7 @@ def test_two_nics_per_root_serve_four_gpus() -> None:
 
 
 def test_without_joint_allocation_types_do_not_know_each_other() -> None:
-    """Also if there is only one type to go with."""
+    """A request with a single other type is allocated independently as well."""
     on = pairs()
     used = using(hold(on, gpu=[0, 1]))
     alone = {"deviceTypes": ["gpu"]}

@@ -26,7 +26,7 @@ def config_map(text: str) -> ConfigMap:
 
 
 def test_a_template_matches_its_exact_amounts() -> None:
-    """Same names and equal values; several may be equal."""
+    """Names and values must be equal; several templates may match."""
     table = read_templates(config_map(TEXT))
     part = {NPU_CORE: 2, NPU_CPU: 2, MEMORY: 6 * GIB}
 

@@ -83,7 +83,7 @@ def test_scopes_have_levels(scope: str, level: int) -> None:
 
 
 def test_only_requested_types_are_allocated_jointly() -> None:
-    """But not of types that are allocated as a whole; the first one left leads."""
+    """Types that are allocated as a whole are excluded; the first remaining type leads."""
     types = {"deviceTypes": ["fpga", "rdma", "gpu", "gpu"]}
     for_all = {"rdma": {"allocateStrategy": "ApplyForAll"}}
 

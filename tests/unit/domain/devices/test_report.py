@@ -102,7 +102,7 @@ def test_virtual_functions_are_in_the_order_of_their_bus_ids() -> None:
 
 
 def test_a_virtual_function_of_several_groups_is_one() -> None:
-    """Else a card seemed to have one left when all were taken."""
+    """A card never seems to have a function left when all are taken."""
     cards = node(nic(1, functions={"slow": ["1f:00.2"], "any": ["1f:00.2"]})).model.group(RDMA)
     assert cards is not None
 

@@ -43,7 +43,7 @@ def test_which_devices_fit(  # noqa: PLR0917 (the arguments of the loop)
     wanted: IntArray,
     enough: IntArray,
 ) -> None:
-    """Also where more is taken than there is, or few virtual functions are left."""
+    """The cases include overallocated devices, and few remaining virtual functions."""
     left = left - used
     holders = (used.sum(axis=2) > 0).astype(np.int64)
     nothing = np.zeros_like(wanted)

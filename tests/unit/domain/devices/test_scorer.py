@@ -85,7 +85,7 @@ def test_types_add_up() -> None:
 
 
 def test_broken_devices_and_those_elsewhere_don_t_count() -> None:
-    """Nor do devices on other NUMA nodes, if they are restricted."""
+    """Devices on other NUMA nodes are excluded if NUMA nodes are restricted."""
     on = node(gpu(0, "a"), gpu(1, "b", 1), gpu(2, "c", 1, healthy=False))
     used = using(share(0, 100))
 
@@ -124,7 +124,7 @@ AMOUNTS = st.lists(st.integers(0, 5), min_size=6, max_size=6)
 def test_one_by_one_as_in_arrays(
     devices: list[tuple[list[int], list[int]]], wanted: list[int], weights: list[int], most: bool
 ) -> None:
-    """Also where more is free than there is in all."""
+    """The cases include devices with more free than their total."""
     total, free = ([device[place] for device in devices] for place in range(2))
     scorer = scorer_of(dict(zip(NAMES[GPU], weights, strict=True)), most_allocated=most)
     result = percentages_left(

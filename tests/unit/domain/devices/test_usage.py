@@ -123,7 +123,7 @@ def test_unreported_devices_count_as_allocated() -> None:
 
 
 def test_overallocated_devices_leave_nothing_free() -> None:
-    """Not less than nothing; once one of the holders goes there is room again."""
+    """The free amount is 0, and positive again once a holder is removed."""
     on = node(gpu(0))
     half, whole = share(0, 50), share(0, 100)
 

@@ -221,7 +221,7 @@ def test_identical_devices_are_tried_once() -> None:
 
 
 def test_taints_keep_claims_away_behind_their_gate() -> None:
-    """Unless they are tolerated."""
+    """Claims that tolerate a taint are allocated its device."""
     broken = {**device("d0"), "taints": [{"key": "broken", "effect": "NoSchedule"}]}
     on = AllocatorGates(taints=True)
     tolerant = claim(ask(1, tolerations=[{"key": "broken", "operator": "Exists"}]))
@@ -347,7 +347,7 @@ def test_an_amount_that_no_device_can_have_ends_the_search(amount: str, why: str
 
 
 def test_all_devices_includes_those_with_too_little_left_from_1_37_on() -> None:
-    """Then there is no solution; until 1.36 the others were allocated."""
+    """There is no solution from 1.37 on; until 1.36 the other devices were allocated."""
     offered = pools(shared("d", {"value": "4"}), shared("e", {"value": "4"}))
     used = DevicesInUse()
     used.charge((DRIVER, "n", "d"), {"memory": 3 * 10**9}, 1)
@@ -435,7 +435,7 @@ def test_pruning_changes_no_solution(
 
 @pytest.mark.parametrize("count", [0, 3])
 def test_a_node_without_devices_serves_no_claim(count: int) -> None:
-    """Nor one whose devices are all in use."""
+    """A node whose devices are all in use doesn't serve one, either."""
     some = pools(*(device(f"d{i}") for i in range(count)))
     used = DevicesInUse()
     for index in range(count):

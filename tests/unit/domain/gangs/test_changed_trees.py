@@ -48,7 +48,7 @@ def drop(cache: GangCache, deleted: Any) -> None:
 
 
 def test_a_change_of_many_groups_concerns_each_of_them_once() -> None:
-    """Not once for each group of the tree."""
+    """A change affects each group once, however many groups its tree has."""
     cache, count = new_cache(), 50
     groups = [leaf(f"g{at}", 1, "job") for at in range(count)]
     pods = [pod for at in range(count) for pod in members(f"g{at}", 1)]

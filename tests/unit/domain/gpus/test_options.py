@@ -57,7 +57,7 @@ def test_no_option_without_cpu_gpus_or_an_accepted_model() -> None:
 
 
 def test_a_pod_without_gpus_changes_cpu_only() -> None:
-    """Also on a node that has none."""
+    """A node without GPUs follows the same rule."""
     ways = options(GpuClass(1_000), one(8_000, -1, -1), ALL)
 
     assert (ways.after.cpu_free.tolist(), ways.after.gpu_free.tolist()) == ([7_000], [[-1, -1]])

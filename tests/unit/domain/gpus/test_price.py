@@ -128,7 +128,7 @@ def test_futures_spread_around_the_expected_pods() -> None:
 
 
 def test_a_class_that_was_never_seen_is_in_no_future() -> None:
-    """Nor is any, where nothing is ahead."""
+    """With no pods ahead, no class is in the future."""
     assert not possible_futures(np.array([0.0, 3.0]), 2.0, 0, 4)[:, 0].any()
     assert not possible_futures(np.array([5.0, 3.0]), 0.0, 0, 4).any()
 

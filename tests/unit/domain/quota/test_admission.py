@@ -80,7 +80,7 @@ def test_quota_pod_is_read_from_the_labels() -> None:
 
 
 def test_a_quota_over_its_limit_takes_no_pod_at_all() -> None:
-    """Not even one that requests nothing of what is exceeded."""
+    """A pod that requests none of the exceeded resource is rejected as well."""
     made = tree()
     made.set_total({"cpu": 2_000, "memory": GIB})
     new = pod("ns/new", cpu=1)
@@ -140,7 +140,7 @@ def test_ancestors_are_checked_if_so_configured() -> None:
 def test_victims_are_less_important_pods_of_the_same_quota(
     victim: QuotaPod, quota: str, allowed: bool
 ) -> None:
-    """And such that may be evicted at all."""
+    """Pods that must not be evicted are no victims."""
     assert is_allowed_victim(victim, quota, pod("ns/p", priority=5), "a") == allowed
 
 
@@ -180,7 +180,7 @@ def test_quota_has_room_after_enough_of_its_pods_are_evicted() -> None:
 
 
 def test_no_eviction_without_effect() -> None:
-    """Not if the quota stays too small, nor if the minimum is used up."""
+    """No pod is evicted if the quota stays too small or its minimum is used up."""
     assert not room_in_full_quota(pod("ns/new", chip=11)).fits_without(PODS)
     protected = room_in_full_quota(pod("ns/new", chip=6, preemptible=False))
     assert not protected.fits_without(PODS)

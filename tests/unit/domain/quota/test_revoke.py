@@ -54,7 +54,7 @@ def test_equally_important_pods_go_by_age() -> None:
 
 
 def test_all_go_if_all_are_not_enough() -> None:
-    """But those that are not preemptible, and those that would free nothing of what is short."""
+    """Non-preemptible pods and pods that free none of the missing resource stay."""
     pods = [
         pod("ns/fixed", preemptible=False, chip=10),
         pod("ns/a", chip=5),

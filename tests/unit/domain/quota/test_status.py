@@ -82,7 +82,7 @@ def test_an_annotation_that_cannot_be_read_is_replaced() -> None:
 
 
 def test_the_root_reports_sums_but_no_runtime() -> None:
-    """Nor what its children request: that is its request."""
+    """The sum of the children's requests is the root's request."""
     made = tree()
     made.put_pod("a", pod("ns/p", cpu=1_000))
     made.assign("a", "ns/p")

@@ -92,7 +92,7 @@ def test_pods_follow_their_quota() -> None:
 
 
 def test_what_a_tree_has_the_default_tree_has_not() -> None:
-    """Unless the root of the tree has another; the tree's own returns when its root is deleted."""
+    """A root labelled ignore-default-tree takes nothing from the default tree's total."""
     made = trees(has_trees=True)
     made.set_total({CHIP: 100})
     root = quota("pool", most={CHIP: 1 << 50}, is_parent=True, tree="t", total={CHIP: 30})
@@ -159,7 +159,7 @@ def test_broken_stored_quotas_are_read() -> None:
 
 
 def test_the_total_of_a_tree_counts_only_if_it_can_be_read() -> None:
-    """Otherwise its quotas have their minimum."""
+    """Quotas of a tree with an invalid total get their minimum."""
     made = trees(has_trees=True)
     broken = {"quota.scheduling.koordinator.sh/total-resource": "{"}
     made.put(

@@ -263,7 +263,7 @@ def test_a_quota_may_not_move_below_itself() -> None:
 
 
 def test_what_no_rule_reads_may_change_in_a_quota_that_breaks_the_rules() -> None:
-    """So that the scheduler can always report."""
+    """The scheduler can always write the status of such a quota."""
     broken = quota("t1", "gone", most=FOUR, least=TEN)
     reported = quota("t1", "gone", most=FOUR, least=TEN, used={"cpu": 1}, lends=False)
 
@@ -300,7 +300,7 @@ def test_a_quota_that_is_needed_is_not_deleted(
 
 
 def test_an_unused_quota_may_be_deleted() -> None:
-    """And its name and namespaces are free again."""
+    """The name and the namespaces of a deleted quota are available again."""
     there = known()
     for name in ("t1", "t2", "dept"):
         check_deleted_quota(quota(name), there, ())
@@ -358,7 +358,7 @@ def test_a_guarantee_that_cannot_be_read_is_none() -> None:
 
 
 def test_pods_belong_to_quotas_without_children() -> None:
-    """Unless SupportParentQuotaSubmitPod is on; an unknown quota is the default one."""
+    """SupportParentQuotaSubmitPod lifts the rule; an unknown quota is the default one."""
     one = api_pod("p")
     check_pod_quota(one, T1, parents_take_pods=False)
     check_pod_quota(one, None, parents_take_pods=False)

@@ -35,7 +35,7 @@ def world() -> World:
 
 
 def test_best_effort_is_suppressed_within_one_round_of_a_spike(world: World) -> None:
-    """And gets its CPUs back by and by."""
+    """The pods get their CPUs back step by step after the spike."""
     world.slo(cpu_suppress_threshold_percent=70)
     ls, be = ls_and_be(world)
     world.seconds(5, {ls.folder: 0.5, be.folder: 4.0})
@@ -228,7 +228,7 @@ def test_the_topology_is_reported_and_the_parts_of_others_stay(world: World) -> 
 
 
 def test_topology_loses_what_the_node_no_longer_states() -> None:
-    """Else the scheduler would keep CPUs for class SYSTEM for ever."""
+    """A stale annotation would exclude CPUs for class SYSTEM permanently."""
     system, numa = "node.koordinator.sh/system-qos-resource", ENABLE_NUMA_RESERVATION
     world = World()
 
@@ -395,7 +395,7 @@ def test_nothing_happens_before_the_node_is_known() -> None:
 
 
 def test_resctrl_is_mounted_when_needed(world: World) -> None:
-    """And groups have their ways of the cache."""
+    """The groups get their cache ways once it is mounted."""
     host = world.tree.host
     host.put("/sys/fs/resctrl/.keep", "")
     host.mountable["resctrl"] = {
@@ -479,7 +479,7 @@ class FaultyHost(MemoryHost):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_whatever_the_machine_does_the_agent_lives_and_puts_things_right(seed: int) -> None:
-    """And no sample is absurd."""
+    """The agent reports no impossible sample."""
     faulty = FaultyHost()
     world = World(host=faulty)
     world.slo(cpu_suppress_threshold_percent=70, memory_evict_threshold_percent=70)

@@ -144,7 +144,7 @@ def test_changed_annotation_loses_precedence() -> None:
 
 
 def test_restarted_agent_orders_pods_by_their_start() -> None:
-    """Then all pods come at once; their names do not matter."""
+    """All pods arrive at once after a restart; their names do not matter."""
     node = Node()
     thief = pod_view(
         pod("a", annotations={KEY: json.dumps(VF)}, **REQUESTS, startTime="2024-01-02T00:00:00Z"),

@@ -39,7 +39,7 @@ def refusals(world: World) -> list[str]:
 def test_best_effort_leaves_the_cpu_of_class_lse_on_a_node_of_two(
     version: CgroupVersion, gates: Collection[str], policy: str
 ) -> None:
-    """Also without a threshold: the promise of the class does not depend on suppression."""
+    """The rule holds without a threshold: exclusive CPUs do not depend on suppression."""
     world = World(version=version, cpu=2, gates=gates)
     if policy:
         world.slo(cpu_suppress_threshold_percent=65, cpu_suppress_policy=policy)

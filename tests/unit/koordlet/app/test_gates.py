@@ -247,7 +247,7 @@ def test_a_broken_card_is_reported_within_seconds() -> None:
 
 
 def test_devices_that_stay_as_they_are_cost_the_api_server_nothing() -> None:
-    """But are looked after every minute."""
+    """The agent reads unchanged devices every minute, and writes nothing."""
     world = described()
     world.seconds(30)
     world.cluster.delete(Device, "n1")
@@ -261,7 +261,7 @@ def test_devices_that_stay_as_they_are_cost_the_api_server_nothing() -> None:
 
 
 def test_truncated_description_keeps_the_known_cards() -> None:
-    """Nor does a file that is being written add one."""
+    """A file that is being written adds no card."""
     world = described()
     world.tree.host.put("/xpus/ic-device", CARD[:40])
     world.tree.host.put("/xpus/ic-device.tmp", (CARD % ("true", "")).replace("GPU-mx", "GPU-x"))

@@ -322,7 +322,7 @@ def limits(claims: GpuClaims, creation: ContainerCreation) -> ContainerAdjustmen
     [(25, "4Gi", 25), (100, "8Gi", 50), (1, "1Mi", 1)],
 )
 def test_claimed_share_is_limited_like_a_requested_one(core: int, memory: str, ratio: int) -> None:
-    """The same variables and mounts; which GPU it is the runtime knows from the claim."""
+    """Variables and mounts are equal; the runtime knows the GPU from the claim."""
     _, claims, claim = sharing(share("r", 1, core, memory))
     assert prepared(claims, claim).error == ""
     amounts = {"gpu-core": str(core), "gpu-memory": memory, "gpu-memory-ratio": str(ratio)}

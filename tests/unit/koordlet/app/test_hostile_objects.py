@@ -383,7 +383,7 @@ def variants(tree: Any, kind: type[KindT], hostile: Sequence[str], share: int) -
 def test_no_string_of_an_object_leads_out(
     node: TrappedNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not of a pod, a NodeSLO or a Node; and what is legitimate goes on meanwhile."""
+    """Strings of pods, NodeSLOs and Nodes stay inside; valid objects are still applied."""
     caplog.set_level(logging.DEBUG)
     before, beside = node.trapped(), node.listing()
     hostile = [text.format(root=node.root, kubelet="kubelet") for text in HOSTILE]

@@ -111,7 +111,7 @@ def test_a_strategy_that_fails_on_one_pod_handles_the_others(
 def test_a_plan_that_breaks_on_one_pod_is_made_for_the_others(
     gate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And no other plan suffers."""
+    """The other plans are made for all pods."""
     expected, _ = lived(with_evil=True)
     is_gate = gate in object_intents.PLANS
     own = object_intents.PLANS[gate] if is_gate else getattr(object_intents, gate)
@@ -136,7 +136,7 @@ def test_a_plan_that_breaks_on_one_pod_is_made_for_the_others(
 def test_a_collector_that_breaks_on_one_pod_measures_the_others(
     kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And all other collectors measure all pods."""
+    """The other collectors measure all pods."""
     expected, _ = lived(with_evil=True)
     own = kind.collect
 
@@ -192,7 +192,7 @@ def test_pod_whose_inspection_fails_is_not_changed(where: str) -> None:
 
 
 def test_without_a_listener_a_failure_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that no test goes on over a bug."""
+    """A test without a listener fails on an unexpected error."""
 
     def broken(*_: Any, **__: Any) -> Any:
         raise Boom
@@ -251,7 +251,7 @@ def test_cpu_burst_that_fails_on_one_pod_handles_the_others(
 
 @pytest.mark.slow
 def test_the_life_of_the_node_changes_its_files() -> None:
-    """Else the comparisons above would say nothing: best effort is held back."""
+    """Best effort is suppressed, so that the comparisons above compare changed files."""
     files, failed = lived(with_evil=False)
 
     assert "0-7" in files.values()

@@ -82,7 +82,7 @@ def world(tools: PlayedTools) -> World:
 
 
 def test_classes_are_made_when_something_changes(world: World, tools: PlayedTools) -> None:
-    """Also once a minute, because other programs may have changed them."""
+    """They are also written once a minute, because other programs may have changed them."""
     follow(world, "tc")
     world.add(pod("a", "LS"))
     live(world, 5)

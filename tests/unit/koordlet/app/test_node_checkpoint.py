@@ -282,7 +282,7 @@ def test_a_checkpoint_does_not_replace_what_the_server_has_listed() -> None:
 def test_an_object_of_the_checkpoint_that_causes_a_fault_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Otherwise the agent could not start again, whatever the API server has by then."""
+    """The agent starts even if it cannot use an object of its checkpoint."""
     node = Node()
     world = node.world
     world.seconds(12)

@@ -117,7 +117,7 @@ def test_containers_take_turns() -> None:
 
 
 def test_vanished_or_unreadable_counter_is_closed_without_sample() -> None:
-    """Also when the agent ends in the middle of a turn."""
+    """Counters are closed as well if the agent stops during a measurement."""
     events = Counters()
     tree = Tree()
     views = [tree.add_pod(pod(name, "BE")) for name in ("a", "b")]

@@ -228,7 +228,7 @@ class MainlineKernel(MemoryHost):
 
 
 def test_burst_is_no_larger_than_the_quota_where_the_kernel_wants_that() -> None:
-    """And the quota can come down again afterwards."""
+    """The quota can be lowered afterwards."""
     tree = Tree()
     tree.host = MainlineKernel()
     tree.cgroups = type(tree.cgroups)(tree.host, tree.roots.cgroup, tree.cgroups.version)

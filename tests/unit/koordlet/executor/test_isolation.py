@@ -234,7 +234,7 @@ def test_an_eviction_that_breaks_ends_the_other_containers() -> None:
 
 
 def test_without_a_handler_it_is_raised() -> None:
-    """So that no test goes on over a bug."""
+    """A test without a fault handler fails on an unexpected error."""
     machine = Machine("read")
     plain = Executor(
         machine.host,

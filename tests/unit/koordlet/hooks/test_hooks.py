@@ -155,7 +155,7 @@ BOUND = pod("b", "LSR", annotations={STATUS: '{"cpuset":"0,8"}'}, requests={"cpu
 
 
 def test_bound_pods_run_on_the_scheduler_s_cpus() -> None:
-    """And others do not run there."""
+    """Pods without allocated CPUs do not run there."""
     assert cpuset_of(BOUND) == "0,8"
     assert cpuset_of(pod("a", "LS", **NEEDS), (BOUND,)) == "1-7,9-15"
 
@@ -189,7 +189,7 @@ def test_best_effort_and_static_kubelets_are_left_alone() -> None:
 
 
 def test_bound_pods_have_no_quota() -> None:
-    """Unless that is kept on purpose."""
+    """A setting keeps the quota of bound pods."""
     tree = Tree()
     view = tree.add_pod(BOUND)
 

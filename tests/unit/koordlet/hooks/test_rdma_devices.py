@@ -66,7 +66,7 @@ def test_every_user_of_the_container_may_access_devices() -> None:
 
 
 def test_a_pod_without_rdma_gets_nothing() -> None:
-    """Also on a machine without the module."""
+    """The result is the same on a machine without the RDMA module."""
     verbs = SysfsVerbs(machine(has_manager=False), "/sys")
     assert rdma_adjustment(creation({"gpu": [{"minor": 0}]}), verbs).is_empty
 

@@ -28,7 +28,7 @@ def test_joint_allocation_is_listed_as_gpu_and_virtual_function() -> None:
 
 
 def test_card_without_virtual_functions_is_listed_itself() -> None:
-    """So are GPUs that have another extension: the original loses those."""
+    """GPUs with another extension are listed as well, although the original omits them."""
     template = {"gpuSharedResourceTemplate": "vir01"}
     by_resource = devices({
         "rdma": [{"minor": 0, "id": "0000:01:00.0"}],

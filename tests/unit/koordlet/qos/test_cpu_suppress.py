@@ -223,7 +223,7 @@ def test_the_policy_quota_limits_the_tier() -> None:
 
 
 def test_switched_off_everything_is_taken_back() -> None:
-    """Also what another agent, or this one before a restart, has set."""
+    """Settings of another agent, or from before a restart, are removed as well."""
     tree = Tree("0-7")
     be = tree.add_pod(pod("be", "BE"))
 

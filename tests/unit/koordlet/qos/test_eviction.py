@@ -114,7 +114,7 @@ def test_starving_best_effort_gives_up_its_hungriest() -> None:
 def test_no_pod_is_evicted_without_pressure(
     node: dict[Metric, float], settings: dict[str, Any], seconds: int
 ) -> None:
-    """Or with settings that make no sense."""
+    """No pod is evicted with contradicting settings, either."""
     spec = on(**(SATISFACTION | settings))
     made = inputs([(be("a"), 3.0)], spec=spec, node=STARVED | node, seconds=seconds)
 

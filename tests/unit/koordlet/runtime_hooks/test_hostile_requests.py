@@ -108,7 +108,7 @@ def _adjustment(answer: bytes) -> NriAdjustment:
 
 
 def test_an_honest_container_has_its_share() -> None:
-    """So that what is missing below is missing on purpose."""
+    """The tests below remove parts of a container that gets its share."""
     adjust, failures = Node().create(annotations={ALLOCATED: GPU}, env=("PATH=/bin",))
     assert {it.key: it.value for it in adjust.env}["LD_PRELOAD"] == LIBRARY
     assert failures == []

@@ -142,7 +142,7 @@ def pods(draw: st.DrawFn, *cpu_lists: str) -> dict[str, Any]:
 def test_the_start_and_the_reconciler_agree(
     one: dict[str, Any], other: dict[str, Any], annotations: dict[str, str], is_known: bool
 ) -> None:
-    """Also for a pod that the watch has not delivered, because both use one plan."""
+    """Both use one plan, also for a pod that the watch has not delivered yet."""
     runtime = Runtime(annotations=annotations)
     view = runtime.tree.add_pod(pod("a", **one))
     neighbour = runtime.tree.add_pod(pod("b", **other))

@@ -213,7 +213,7 @@ def _is_within(intent: Intent, qos: str, bound_cpus: int) -> bool:
 @given(st.sampled_from([*SPECS]), st.fixed_dictionaries({}, optional=HOSTILE))
 @pytest.mark.slow
 def test_no_annotation_gives_more_than_the_spec(qos: str, annotations: dict[str, Any]) -> None:
-    """Nor than the node grants to the class; the pod of another tenant keeps what it has."""
+    """The limit of the node's class applies, too; pods of other tenants keep their share."""
     texts = {key: json.dumps(value) for key, value in annotations.items()}
     tree, view, bank, evil = _world(qos, texts)
     for folder in (evil.folder, evil.containers[0].folder):  # of the kubelet
@@ -396,7 +396,7 @@ def test_core_groups_are_per_namespace() -> None:
 
 
 def test_annotations_of_pods_are_read_in_one_place() -> None:
-    """So that the next one is bounded as well."""
+    """A new annotation is read where it is bounded."""
     direct = re.compile(
         r"\bpod\.metadata\.(annotations|labels)|\.read\([\w.]*\bpod\.metadata\)"
         r"|read_\w+\([\w.]*\bpod\.metadata\)"

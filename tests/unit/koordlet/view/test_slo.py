@@ -129,7 +129,7 @@ def test_values_of_a_class_that_is_off_do_not_count() -> None:
     ],
 )
 def test_nonsense_is_refused_and_named(sections: dict[str, Any], message: str) -> None:
-    """Then the node keeps what it had."""
+    """The node keeps its last valid settings."""
     with pytest.raises(InputError, match=message):
         of(**sections)
 

@@ -196,7 +196,7 @@ def test_a_quota_profile_that_breaks_is_left_out(monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_a_handler_it_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that no test goes on over a bug."""
+    """A test without a fault handler fails on an unexpected error."""
 
     def broken(*_: Any) -> Any:
         raise Boom

@@ -139,7 +139,7 @@ def test_gpus_of_sidecars_and_init_containers_are_spelt_out() -> None:
 
 
 def test_a_mid_pod_gets_mid_resources() -> None:
-    """Also in its init containers; its overhead has to be that of its RuntimeClass."""
+    """Init containers get them as well; the overhead must equal the RuntimeClass's."""
     manifest = pod(ASKS, initContainers=[{"name": "i", **ASKS}], overhead={"cpu": "100m"})
     result = mutated(manifest, profile(priorityClassName="koord-mid"))
 
@@ -244,7 +244,7 @@ def test_lots_are_drawn(probability: Any, lot: int, applies: bool) -> None:
 
 
 def test_a_profile_left_out_by_lot_still_translates() -> None:
-    """And one that forbids it still does: so the original."""
+    """A profile that forbids the translation still does, as in the original."""
     batch = pod(ASKS, labels={QOS: "BE"}, priority=5500)
     unlucky = profile("a", probability=0)
     forbids = profile("b", probability=0, marks={"config.koordinator.sh/skip-update-resources": ""})
@@ -387,7 +387,7 @@ def test_resources_added_to_a_gpu_pod_are_offered_by_nodes() -> None:
 
 
 def test_whole_npus_stay_a_request_that_the_scheduler_accepts() -> None:
-    """So many cards are not shared by several: that would be refused as a combination."""
+    """Requests of several cards are not translated to shares, which would be refused."""
     requests = {"huawei.com/npu-core": "80", "koordinator.sh/gpu-memory-ratio": "400"}
 
     after = mutate_pod(

@@ -108,7 +108,7 @@ def test_pod_needs_exactly_one_quota_of_its_name(
 
 
 def test_a_dry_run_is_judged_and_not_counted() -> None:
-    """Otherwise asking would use the quota up."""
+    """Dry runs do not use the quota up."""
     world = World(quota())
     made = pod({"resources": {"requests": {"cpu": "3"}}}, labels={QUOTA_NAME: "team"})
     validate_pod(request(made, is_dry_run=True), world.lookup, ON)

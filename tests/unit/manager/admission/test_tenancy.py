@@ -126,7 +126,7 @@ FOREIGN: list[tuple[dict[str, Any], str, tuple[str, str, str, str]]] = [
 def test_a_quota_binds_nothing_of_another_namespace(
     made: dict[str, Any], problem: str, right: tuple[str, str, str, str]
 ) -> None:
-    """Unless its user has the right to change things there."""
+    """Users with rights in the other namespace may use the quota there."""
     assert problem in refusal(made, world(DEPARTMENT))
     verb, resource, where, _ = right
     assert refusal(made, world(DEPARTMENT, granted=(("eve", verb, resource, where),))) == ""

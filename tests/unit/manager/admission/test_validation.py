@@ -288,7 +288,7 @@ def test_the_configuration_is_checked_where_it_changes() -> None:
 
 
 def test_what_a_kubelet_reports_is_amplified() -> None:
-    """And nothing else of the node is touched."""
+    """The other fields of the node stay unchanged."""
     ratio = {"node.koordinator.sh/resource-amplification-ratio": '{"cpu":1.50}'}
     old = {**NODE, "metadata": {"name": "n", "annotations": ratio}}
     new = {**old, "status": {"allocatable": {"cpu": "15900m", "pods": "110"}, "phase": "x"}}
@@ -396,7 +396,7 @@ DEEP = '{"x":' + "[" * 200 + "]" * 200 + "}"
 
 
 def test_malformed_annotations_are_rejected() -> None:
-    """Otherwise components would ignore them silently.  Foreign annotations pass."""
+    """Components would ignore malformed annotations silently.  Foreign annotations pass."""
     key = "scheduling.koordinator.sh/resource-spec"
     for creating in (
         request(pod(annotations={key: DEEP})),

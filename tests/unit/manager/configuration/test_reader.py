@@ -58,7 +58,7 @@ DEFAULT_SLO: dict[str, Any] = {
 
 
 def test_without_a_config_map_all_is_default() -> None:
-    """And colocation is off."""
+    """Colocation is disabled by default."""
     decoded, problems = read_config(None)
 
     assert not problems

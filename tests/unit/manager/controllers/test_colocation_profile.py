@@ -58,7 +58,7 @@ class World:
 
 
 def test_pending_pod_gets_the_settings_of_its_profile() -> None:
-    """But for priority class, scheduler and resources: those are for the webhook."""
+    """Priority class, scheduler and resources are left to the webhook."""
     world = World()
     world.pod(release="a")
     world.profile(
@@ -118,7 +118,7 @@ def test_which_pods_are_changed(profile: Any, pod: Any, *, changes: bool) -> Non
 
 
 def test_a_flag_takes_every_profile() -> None:
-    """And without the gate none counts."""
+    """No profile is reconciled without the gate."""
     for options, expected in (
         ({"reconcile_by_default": True}, "data"),
         ({"gates": frozenset()}, None),

@@ -108,7 +108,7 @@ def test_percentages_above_100_give_away_more_than_is_there() -> None:
 
 
 def test_a_pod_without_usage_counts_by_its_request_but_not_in_the_larger_of_both() -> None:
-    """So the original."""
+    """Policy maxUsageRequest ignores a pod without usage, as in the original."""
     pods = [pod("new", amounts(4, "1Gi"))]
     empty = metric()
     machine = node(amounts(10, "10Gi"))

@@ -131,7 +131,7 @@ def test_ratios_that_look_the_same_are(old: float, new: float, differs: bool) ->
 def test_amplification_takes_in_what_cpus_are_worth(
     configured: dict[str, float], normalization: float | None, ratios: dict[str, float]
 ) -> None:
-    """Also where nothing else is amplified."""
+    """CPUs are amplified even if no other resource is."""
     assert amplification_ratios(configured, normalization) == pytest.approx(ratios)
 
 

@@ -106,7 +106,7 @@ def test_without_fresh_metrics_nothing_is_given(node_metric: Any) -> None:
 
 
 def test_a_report_is_good_until_just_its_age_limit() -> None:
-    """And is looked at again then."""
+    """The node is reconciled again at the age limit."""
     view = ManagedNode(MACHINE, IDLE)
 
     assert outcome(view, now_s=NOW_S + 900).again_s == NOW_S + 900

@@ -36,7 +36,7 @@ def read(*texts: str) -> QueueConfiguration:
 
 
 def test_file_of_the_chart_states_the_defaults() -> None:
-    """Also before 1.8, when the kind had another name, and with no plugins at all."""
+    """The kind before 1.8 and a file without plugins have the same defaults."""
     assert read(CHART).plugins == DEFAULT_PLUGINS
     assert read(CHART.replace("Koord", "Kube")).plugins == DEFAULT_PLUGINS
     assert read("{apiVersion: scheduling.k8s.io/v1, kind: KoordQueueConfiguration}").plugins == (

@@ -44,7 +44,7 @@ def test_containers_add_up_and_share_the_scale(world: World) -> None:
 
 
 def test_init_containers_have_images_too(world: World) -> None:
-    """As above, one of the two in an init container."""
+    """One of the pod's two images is an init container's."""
     state = world(node("n", images={"a:1": 300, "b:1": 700}))
     pending = pod("p", images=["a:1"], initContainers=[{"name": "i", "image": "b:1"}])
 

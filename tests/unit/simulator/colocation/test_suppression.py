@@ -53,7 +53,7 @@ def test_the_room_is_the_same(
 
 @given(capacities, headrooms, st.just(UNLIMITED) | st.integers(2_000, 30_000_000))
 def test_the_quota_of_a_round_is_the_same(capacity: int, headroom: int, current: int) -> None:
-    """Also where a change is too small to be made, or too large to be made at once."""
+    """The cases include changes below the minimum and above the largest step."""
     wanted = wanted_quota_us(capacity, headroom, current)
 
     by_node = next_quota_us(of(capacity), of(headroom), of(current))
@@ -97,7 +97,7 @@ def test_best_effort_and_services_stay_below_the_threshold(
 
 
 def test_without_a_node_slo_no_pod_is_suppressed() -> None:
-    """So is a node before the manager has rendered its NodeSLO."""
+    """A node before its first NodeSLO suppresses none, either."""
     suppressor = Suppressor(of(8000), NodeThresholds.none(1))
     suppressor.converge(of(7900), of(0))
 

@@ -201,7 +201,7 @@ def test_the_example_has_queues_beside_batch_pods() -> None:
 
 
 def test_runs_repeat_exactly() -> None:
-    """The same seed, the same containers."""
+    """An equal seed gives equal containers."""
     data = with_yarn(
         described(pods("web", 1, 10, usage={"cpu": 20})),
         queue("etl", 4) | {"duration": {"exponential": {"mean": "20m"}}},

@@ -177,7 +177,7 @@ def test_a_configuration_is_anonymized(secrets: list[str]) -> None:
 
 
 def test_the_key_decides() -> None:
-    """The same secret is the same in one recording and another in the next."""
+    """One secret gives equal names within a recording, and other names in the next."""
     one, other = Anonymiser(b"one"), Anonymiser(b"other")
 
     assert one.name("payroll") == one.name("payroll") != other.name("payroll")

@@ -93,7 +93,7 @@ def test_invalid_windows_are_reported_when_read(wrong: Any, problem: str) -> Non
 
 
 def test_other_invalid_fields_are_reported_immediately() -> None:
-    """Such as what the node uses now."""
+    """An invalid usage of the node is one of them."""
     manifest = to_manifest(metric("n", 1, 1))
     manifest["status"]["nodeMetric"]["nodeUsage"]["resources"]["cpu"] = "1x"
 

@@ -108,7 +108,7 @@ def test_a_wrong_list_is_refused_by_file_line_and_column(
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
-    """Also one that claims to be gzipped."""
+    """The cases include a file that claims to be gzipped."""
     with pytest.raises(InputError, match=r"openb_pod_list_none\.csv: cannot be read: No such file"):
         read_trace(write(tmp_path), "none")
     (tmp_path / "broken.csv.gz").write_bytes(b"no gzip")

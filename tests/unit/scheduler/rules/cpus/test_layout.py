@@ -76,7 +76,7 @@ def annotation(layout_shape: tuple[int, int, int, int]) -> ObjectMeta:
 
 
 def test_equal_nodes_share_one_layout() -> None:
-    """Also if one of them lists its CPUs in another order."""
+    """Nodes that list their CPUs in another order share it as well."""
     first: CpuLayout | None = read_layout(annotation((2, 1, 4, 2)))
 
     assert read_layout(annotation((2, 1, 4, 2))) is first

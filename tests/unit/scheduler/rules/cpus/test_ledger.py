@@ -98,7 +98,7 @@ def test_a_holder_less_makes_room_for_a_pod_of_the_reservation() -> None:
 
 
 def test_cpus_out_of_bounds_are_never_free() -> None:
-    """Not even if they are given back."""
+    """Releasing such CPUs does not make them free."""
     ledger = ledger_of({"a": ExclusiveCpus(0b11)})
 
     free = ledger.free(LAYOUT, unusable=parse_cpu_list("0,4-15"), given_back=(0b11,))

@@ -38,7 +38,7 @@ def test_a_choice_obeys_or_not(policy: str, cpus: str, obeyed: bool) -> None:
 
 @given(st.integers(0, LAYOUT.cpus), st.sampled_from((FULL, SPREAD, "")))
 def test_all_that_is_usable_obeys(free: int, policy: str) -> None:
-    """And is free."""
+    """Usable CPUs are free and satisfy the policy."""
     usable = usable_under(policy, LAYOUT, free)
 
     assert usable & ~free == 0

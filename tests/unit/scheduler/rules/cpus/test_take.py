@@ -109,7 +109,7 @@ def test_exclusive_is_a_wish() -> None:
     ("count", "preferred", "cpus"), [(2, "11,13,15,17", "11,13"), (3, "20", "0,2,20"), (1, "", "0")]
 )
 def test_cpus_of_a_reservation_come_first(count: int, preferred: str, cpus: str) -> None:
-    """Then others, as if there were no reservation."""
+    """Further CPUs are taken as without a reservation."""
     layout = machine(2, 1, 16, 2)
 
     assert taken(layout, "", count, CpuPreference(SPREAD, pack=True), preferred=preferred) == cpus

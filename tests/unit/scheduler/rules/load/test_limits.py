@@ -25,12 +25,12 @@ def test_the_most_is_the_last_whose_rounded_share_is_within(
 
 @pytest.mark.parametrize(("has", "percent"), [(0, 65), (1000, 0), (1 << 50, 1 << 50)])
 def test_missing_and_unlimited_resources_are_not_checked(has: int, percent: int) -> None:
-    """Nor is a limit that no amount can reach."""
+    """A limit that no amount can reach is not checked, either."""
     assert most_within(has, percent) == UNLIMITED
 
 
 def test_a_limit_below_zero_allows_nothing() -> None:
-    """Not even that nothing is used."""
+    """A node without any usage is rejected as well."""
     assert most_within(1000, -5) == -1
 
 

@@ -41,7 +41,7 @@ def test_a_share_of_the_requests_is_used() -> None:
 
 
 def test_a_limit_above_the_request_counts_in_its_place() -> None:
-    """And nothing is used beyond a limit, whatever the factor."""
+    """The estimate never exceeds the limit, whatever the factor."""
     pending = limited(pod("p", cpu="1"), cpu="4", memory="2000")
     most = LoadRules(
         resources=RULES.resources,

@@ -42,7 +42,7 @@ def test_devices_outweigh_cpu_and_memory() -> None:
 
 
 def test_a_pod_keeps_away_from_pods_on_several_numa_nodes_if_it_requires_so() -> None:
-    """Then the GPU's place is no good; without requiring, it doesn't matter."""
+    """The GPU's NUMA node is rejected only if exclusiveness is required."""
     providers = [{"cpu": CPU, "memory": CPU}, {"gpu": GPU}]
 
     assert align(SINGLE, providers, BOTH_FIRST_SHARED, "Required").zones == 0b10
@@ -51,7 +51,7 @@ def test_a_pod_keeps_away_from_pods_on_several_numa_nodes_if_it_requires_so() ->
 
 @pytest.mark.parametrize(("state", "admitted"), [("single", False), ("shared", True)])
 def test_a_pod_on_several_keeps_away_from_pods_on_one(state: str, admitted: bool) -> None:
-    """And the other way round."""
+    """Exclusiveness applies in both directions."""
     numa_machine = NumaMachine({0: ZoneState(state), 1: ZoneState.IDLE})
 
     assert align(RESTRICTED, [{"cpu": BOTH}], numa_machine, "Required").admitted is admitted

@@ -160,7 +160,7 @@ def test_an_unused_numa_node_does_not_count() -> None:
 
 
 def test_cpus_are_in_use_with_any_policy() -> None:
-    """Else they would be given to a second pod."""
+    """No CPU is given to a second pod."""
     problems: list[InputError] = []
     meta = ObjectMeta(annotations={STATUS: '{"cpuset":"4-7"}', RESOURCE_SPEC.key: "broken"})
 

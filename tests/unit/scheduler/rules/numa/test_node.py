@@ -67,7 +67,7 @@ def test_cpus_out_of_bounds_are_removed_from_their_numa_node() -> None:
 
 
 def test_system_pods_may_share_their_cpus() -> None:
-    """Then these are as good as others."""
+    """Shared system CPUs rank like other CPUs."""
     shared = '{"cpuset":"4-5","cpusetExclusive":false}'
 
     assert not read_topology(topology({"node.koordinator.sh/system-qos-resource": shared})).unusable

@@ -17,7 +17,7 @@ LABEL = "node.koordinator.sh/numa-topology-policy"
 
 
 def test_the_label_of_a_node_goes_before_its_kubelet() -> None:
-    """Also a label that means nothing."""
+    """A label without a valid value takes precedence as well."""
     assert node_policy({LABEL: "Restricted"}, SINGLE) is RESTRICTED
     assert node_policy({LABEL: ""}, SINGLE) is SINGLE
     assert node_policy({}, NONE) is NONE
@@ -51,7 +51,7 @@ def test_a_pod_and_a_node_must_not_contradict(
     ],
 )
 def test_a_pod_with_a_policy_keeps_to_itself(policy: str, wish: str, exclusive: str) -> None:
-    """Unless its label has another."""
+    """A label of the pod with another setting takes precedence."""
     spec = NumaTopologySpec(numa_topology_policy=policy, single_numa_node_exclusive=wish)
 
     assert pod_exclusive(spec) == exclusive
