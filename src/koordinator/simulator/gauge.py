@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from math import nan
 
 import numpy as np
 
@@ -121,7 +122,7 @@ class WorldGauge:
     def _allocation(self, pool: str) -> AllocatedShares:
         rows, nodes = self._rows[pool], self._world.embedded.state.nodes
         cpu, memory = (
-            float(nodes.requested[column, rows].sum() / nodes.allocatable[column, rows].sum())
+            _share(nodes.requested[column, rows].sum(), nodes.allocatable[column, rows].sum())
             for column in (CPU, MEMORY)
         )
         gpus = self._gpus_of[pool]
@@ -170,6 +171,11 @@ class WorldGauge:
         """Return the measure of each GPU model for the kinds of nodes there are now."""
         kinds = node_kinds(snapshot)[0]
         return {model: Fragmentation(mix, kinds) for model, mix in self._typical.items()}
+
+
+def _share(requested: int, allocatable: int) -> float:
+    """Return the allocated share; NaN where there is nothing to allocate."""
+    return float(requested / allocatable) if allocatable else nan
 
 
 def _core_message(message: str) -> str:

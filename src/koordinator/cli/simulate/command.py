@@ -12,7 +12,7 @@ import typer
 
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.cli.component.dataclass_flags import with_flags
-from koordinator.cli.component.flags import KubeVersionFlag, Print
+from koordinator.cli.component.flags import KubeVersionFlag, Print, SchedulerGates
 from koordinator.cli.input.configuration import (
     CONFIGURATION_HELP,
     NAMED_CONFIGURATION,
@@ -160,6 +160,7 @@ class SimulateFlags:
         ),
     ] = ""
     plugin: PluginFiles = None
+    feature_gates: SchedulerGates = ""
     kube_version: KubeVersionFlag = ""
     migrate: Annotated[
         float | None,
@@ -316,7 +317,7 @@ def simulate(flags: SimulateFlags) -> None:
     variants = compared(given, names, [spec.name for spec in plugins])
     _check_switches(flags, source, names)
     runs = list(planned_runs(variants, flags.seed or []))
-    gates = read_gates("", flags.kube_version)
+    gates = read_gates(flags.feature_gates, flags.kube_version)
     shared = _Shared(flags, source, plugins, moves, gates)
     for run in runs:
         shared.check_files(run)
@@ -482,7 +483,16 @@ def _simulate_week(flags: SimulateFlags) -> None:
         raise InputError("requires --trace openb", source="--departures")
     flags.refuse(
         "cannot be used with --departures, which runs no scheduler; --protocol times does",
-        *("config", "plugin", "kube_version", "until", "report", "record", "audit"),
+        *(
+            "config",
+            "plugin",
+            "feature_gates",
+            "kube_version",
+            "until",
+            "report",
+            "record",
+            "audit",
+        ),
         *("descheduler_config", "compare", "placements", "bound", "protocol"),
     )
     if flags.tune is not None:

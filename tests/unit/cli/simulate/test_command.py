@@ -39,6 +39,29 @@ profiles:
 """
 
 
+GANG = """
+{apiVersion: v1, kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "4", pods: "9"}}}
+---
+apiVersion: scheduling.k8s.io/v1alpha1
+kind: Workload
+metadata: {name: job, namespace: default}
+spec:
+  podGroups:
+  - {name: workers, policy: {gang: {minCount: 2}}}
+  - {name: driver, policy: {basic: {}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: w-0, namespace: default}
+spec: {workloadRef: {name: job, podGroup: workers}, containers: [{name: c, image: busybox}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: d-0, namespace: default}
+spec: {workloadRef: {name: job, podGroup: driver}, containers: [{name: c, image: busybox}]}
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """Exit code and output of a command."""
@@ -270,6 +293,22 @@ def test_workloads_of_operators_run_or_are_named(koord: Koord, tmp_path: Path) -
     assert done.code == 0
     assert json.loads(done.stdout)["total"]["scheduled"] == 1
     assert "warning: Workflow default/x: its pods are not simulated" in done.stderr
+
+
+def test_feature_gates_are_those_of_the_scheduler(koord: Koord, tmp_path: Path) -> None:
+    """A gang of a Workload waits for its second member; without the gate its pods start alone."""
+    path = tmp_path / "gang.yaml"
+    path.write_text(GANG)
+    command = ["simulate", "-w", path, "--kube-version", "1.35", "-o", "json"]
+
+    off = koord(*command)
+    on = koord(*command, "--feature-gates", "GenericWorkload=true,GangScheduling=true")
+    unknown = koord(*command, "--feature-gates", "GenericWorkloads=true")
+
+    assert json.loads(off.stdout)["total"]["scheduled"] == 2
+    assert json.loads(on.stdout)["total"]["scheduled"] == 1
+    assert unknown.code == 2
+    assert "unrecognized feature gate: GenericWorkloads" in unknown.stderr
 
 
 def test_an_unwritable_report_is_found_before_the_run(
