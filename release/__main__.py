@@ -8,10 +8,12 @@ import shutil
 import subprocess
 import tempfile
 import tomllib
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from release.base import PYTHON, write_base
+from release.base import PYTHON, read_entries, write_base
+from release.byte_code import PACKAGES, machine_architecture, unpacked_compiler
 from release.chart import write_chart
 from release.distributions import build, copy_tracked, install_dependencies, prepare
 from release.image import Base, ImageParts, write_image
@@ -39,10 +41,17 @@ def parse_base(text: str) -> Base | None:
     return Base(Layout(Path(path)), digest)
 
 
-def _assembled(pins: Path, layout: Layout, downloads: Downloads, architecture: str) -> Base:
-    """Write a base image of pinned packages to a layout."""
+def _assembled(pins: Path, folder: Path, downloads: Downloads, architecture: str) -> Base:
+    """Write a base image of pinned packages, and its Python for this machine, below a folder."""
+    entries = chain.from_iterable(
+        read_entries(package, downloads.fetch(package))
+        for package in read_pins(machine_architecture(), pins)
+        if package.name in PACKAGES
+    )
+    compiler = unpacked_compiler(folder / "python", entries)
     packages = ((package, downloads.fetch(package)) for package in read_pins(architecture, pins))
-    return Base(layout, write_base(layout, packages, architecture), PYTHON)
+    layout = Layout(folder / "layout")
+    return Base(layout, write_base(layout, packages, architecture, compiler), PYTHON, compiler)
 
 
 def commit_time_s(repository: Path) -> int:
@@ -98,8 +107,8 @@ def _write(flags: argparse.Namespace, base: Base | None) -> None:
             install_dependencies(requirements, dependencies, _PYTHON, platform)
         if not flags.base:
             downloads = Downloads(_DOWNLOADS, flags.mirror, flags.snapshot)
-            pins, layout = source / FILE.relative_to(ROOT), Layout(Path(scratch, "base"))
-            base = _assembled(pins, layout, downloads, flags.architecture)
+            pins = source / FILE.relative_to(ROOT)
+            base = _assembled(pins, Path(scratch, "base"), downloads, flags.architecture)
         parts = ImageParts(
             wheel=wheel,
             dependencies=None if flags.without_dependencies else dependencies,

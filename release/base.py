@@ -14,6 +14,7 @@ from debian.arfile import ArError
 from debian.debfile import DebFile
 
 from release.archives import PROGRAM, Entry, compressed, tar
+from release.byte_code import Compiler
 from release.layout import CONFIG, LAYER, Layout, digest_of, encoded
 from release.pins import Package, PackageError
 
@@ -48,12 +49,20 @@ _ADDED: Final = (
 )
 
 
-def write_base(layout: Layout, packages: Iterable[tuple[Package, bytes]], architecture: str) -> str:
+def write_base(
+    layout: Layout,
+    packages: Iterable[tuple[Package, bytes]],
+    architecture: str,
+    compiler: Compiler | None = None,
+) -> str:
     """Write an image of the packages to a layout, and return the digest of its manifest.
+
+    With a compiler the modules have byte code.
 
     Raises PackageError if a file is no package, or two packages don't fit together.
     """
-    archive = tar(_entries(packages), _TIME_S)
+    entries = _entries(packages)
+    archive = tar(compiler.with_byte_code(entries) if compiler else entries, _TIME_S)
     config = {
         "architecture": architecture,
         "os": "linux",

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from release.archives import recompress_gzip, recompress_zip
+
 #: Links of Markdown to a path of the repository: the text before it, and the path.
 _LINK: Final = re.compile(r"(!?\[[^\]]*\]\()(?!https?:|mailto:|#)([^)\s]+)\)")
 
@@ -66,7 +68,9 @@ def build(source: Path, folder: Path, time_s: int) -> Path:
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    (wheel,) = folder.glob("*.whl")
+    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    recompress_zip(wheel)
+    recompress_gzip(sdist)
     return wheel
 
 

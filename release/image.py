@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from koordinator.cli.main import PROGRAMS
 from release.archives import PROGRAM, Entry, compressed, entries_below, tar
+from release.byte_code import Compiler
 from release.layout import CONFIG, EMPTY, LAYER, Descriptor, Layout, digest_of, encoded
 
 USER: Final = "65532:65532"
@@ -31,11 +32,15 @@ main()
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A base image: its layout, the digest of its manifest or index, and how it starts Python."""
+    """A base image: its layout, the digest of its manifest or index, and how it starts Python.
+
+    With the compiler of its Python, modules in the layers above have byte code.
+    """
 
     layout: Layout
     digest: str
     python: str = _PYTHON
+    compiler: Compiler | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +69,9 @@ def write_image(folder: Path, parts: ImageParts, base: Base | None) -> str:
         added.append(entries_below(parts.dependencies, _PACKAGES))
     python = _PYTHON if base is None else base.python
     added.append([*_wheel_entries(parts.wheel), *_program_entries(python)])
+    compiler = base.compiler if base is not None else None
     for entries in added:
-        archive = tar(entries, parts.time_s)
+        archive = tar(compiler.with_byte_code(entries) if compiler else entries, parts.time_s)
         layers.append(layout.add(compressed(archive), LAYER))
         config["rootfs"]["diff_ids"].append(digest_of(archive))
         history = {"created": created, "created_by": "release.image", "comment": "koordinator"}

@@ -30,6 +30,18 @@ for top in ("/usr/lib/python3.13", "/opt/koordinator"):
 """
 #: Numba has a third pool of threads, which needs nothing; no kernel of ours is parallel.
 OPTIONAL = frozenset({"omppool", "tbbpool"})
+BYTE_CODE = """
+import pathlib, sys
+import koordinator.cli.koordlet.command, koordinator.cli.manager.command
+import koordinator.cli.scheduler.command, numba
+from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
+for path in {getattr(module, "__file__", None) or "" for module in sys.modules.values()}:
+    if path.endswith(".py") and not pathlib.Path(path).is_symlink():
+        head = MAGIC_NUMBER + bytes([1, 0, 0, 0]) + source_hash(pathlib.Path(path).read_bytes())
+        if pathlib.Path(cache_from_source(path)).read_bytes()[:16] != head:
+            print(path)
+print("compared")
+"""
 CERTIFICATES = """
 import ssl
 print(len(ssl.create_default_context().get_ca_certs()))
@@ -114,6 +126,13 @@ def test_each_library_finds_those_that_it_needs(root: Root) -> None:
 
     assert done.returncode == 0, done.stderr
     assert {line.split()[0] for line in done.stdout.splitlines() if line} <= OPTIONAL, done.stdout
+
+
+def test_no_start_compiles_modules(root: Root) -> None:
+    """Each module has byte code of its source, which Python takes without reading the source."""
+    done = root.run("python3", "-c", BYTE_CODE)
+
+    assert done.stdout == "compared\n", done
 
 
 def test_programs_of_traffic_control_start(root: Root) -> None:

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from release.archives import Entry, compressed, entries_below, tar
+from release.archives import (
+    Entry,
+    compressed,
+    entries_below,
+    recompress_gzip,
+    recompress_zip,
+    tar,
+)
 from release.chart import write_chart
 from release.distributions import with_absolute_links, with_urls, without_scripts
 from release.image import USER, Base, ImageParts, write_image
@@ -93,6 +100,31 @@ def test_archive_depends_on_names_and_contents_only(tmp_path: Path) -> None:
         members = archive.getmembers()
     assert [each.name for each in members] == ["p", "p/x", "p/y"]
     assert {(each.uid, each.mtime) for each in members} == {(0, TIME_S)}
+
+
+def test_compression_does_not_depend_on_zlib(tmp_path: Path) -> None:
+    """Archives of other compressions become equal ones, which any reader takes."""
+    date = (2026, 11, 29, 18, 30, 2)
+    folders = [tmp_path / str(level) for level in (1, 9)]
+    for level, folder in zip((1, 9), folders, strict=True):
+        folder.mkdir()
+        (folder / "a.tar.gz").write_bytes(gzip.compress(b"text " * 999, level))
+        with zipfile.ZipFile(folder / "a.whl", "w", compresslevel=level) as archive:
+            for name in ("x/ü.py", "x/data", "empty"):
+                info = zipfile.ZipInfo(name, date)
+                info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o100755 << 16
+                archive.writestr(info, name * 999 * (name != "empty"))
+        recompress_gzip(folder / "a.tar.gz")
+        recompress_zip(folder / "a.whl")
+
+    assert files_of(folders[0]) == files_of(folders[1])
+    assert gzip.decompress((folders[0] / "a.tar.gz").read_bytes()) == b"text " * 999
+    with zipfile.ZipFile(folders[0] / "a.whl") as archive:
+        assert archive.testzip() is None
+        assert archive.namelist() == ["x/ü.py", "x/data", "empty"]
+        assert archive.read("x/ü.py").decode() == "x/ü.py" * 999
+        info = archive.getinfo("x/data")
+    assert (info.date_time, info.external_attr, info.create_system) == (date, 0o100755 << 16, 3)
 
 
 @pytest.mark.parametrize("has_base", [True, False])

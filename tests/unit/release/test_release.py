@@ -51,6 +51,20 @@ def test_two_builds_of_a_commit_are_the_same(tmp_path: Path) -> None:
     assert "](https://example.com/k/blob/v0.1.0/docs/how-to/install.md)" in metadata
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="a release is built from a commit")
+def test_commit_has_no_stray_files() -> None:
+    """Profiles, caches and the like would be in the source distribution."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z"]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0")
+    binary = {
+        name
+        for name in filter(None, names)
+        if (ROOT / name).is_file() and b"\0" in (ROOT / name).read_bytes()
+    }
+
+    assert {name for name in binary if not name.endswith((".gz", ".png"))} == set()
+
+
 @pytest.mark.parametrize("text", ["layout", "docker.io/library/python:3.13", ""])
 def test_base_without_digest_is_rejected(text: str) -> None:
     """A tag may point to something else tomorrow."""
