@@ -174,7 +174,7 @@ def audit(
         else:
             _show_summary(decode_answer(answer, AuditSummary, of.server), output)
         return
-    entries = filter(choice.takes, read_entries(paths or []))
+    entries = choice.select(read_entries(paths or []))
     if list_entries:
         _show_entries(list(entries)[-most:], output)
     else:

@@ -140,17 +140,34 @@ class AuditChoice:
     outcomes: frozenset[AuditOutcome] = frozenset()
     since_s: float = 0.0  # seconds since the epoch
 
-    def takes(self, entry: AuditEntry) -> bool:
-        """Return whether the entry matches."""
-        nodes = (entry.node, *(it.node for it in entry.pods)) if self.node else ()
-        return (
-            entry.at_s >= self.since_s
-            and (not self.outcomes or entry.outcome in self.outcomes)
-            and (not self.plugin or entry.plugin == self.plugin)
-            and (not self.job or fnmatchcase(entry.job, self.job))
-            and (not self.pod or any(fnmatchcase(it.pod, self.pod) for it in entry.pods))
-            and (not self.node or any(fnmatchcase(node, self.node) for node in nodes))
-        )
+    def select(self, entries: Iterable[AuditEntry]) -> Iterator[AuditEntry]:
+        """Yield the entries that match, each with only those of its pods that match."""
+        for entry in entries:
+            if (
+                entry.at_s >= self.since_s
+                and (not self.outcomes or entry.outcome in self.outcomes)
+                and (not self.plugin or entry.plugin == self.plugin)
+                and (not self.job or fnmatchcase(entry.job, self.job))
+            ):
+                yield from self._of_pods(entry)
+
+    def _of_pods(self, entry: AuditEntry) -> Iterator[AuditEntry]:
+        if not self.pod and not self.node:
+            yield entry
+        elif entry.pods:
+            pods = tuple(
+                it
+                for it in entry.pods
+                if (not self.pod or fnmatchcase(it.pod, self.pod))
+                and (not self.node or self._is_of_node(it.node) or self._is_of_node(entry.node))
+            )
+            if pods:
+                yield entry if pods == entry.pods else msgspec.structs.replace(entry, pods=pods)
+        elif not self.pod and self._is_of_node(entry.node):
+            yield entry
+
+    def _is_of_node(self, node: str) -> bool:
+        return fnmatchcase(node, self.node)
 
 
 CauseT = TypeVar("CauseT")

@@ -57,6 +57,29 @@ def test_filters_restrict_both(trail: str) -> None:
     assert document["rejected"] == []
 
 
+@pytest.mark.parametrize(
+    ("flag", "shown"),
+    [
+        ("--pod=a/x", ["a/x"]),
+        ("--pod=a/*", ["a/x", "a/y"]),
+        ("--node=n2", ["a/y", "b/z"]),
+        ("--pod=c/*", []),
+    ],
+)
+def test_pods_and_nodes_are_chosen_one_by_one(tmp_path: Path, flag: str, shown: list[str]) -> None:
+    """Other pods that were decided together with them are neither listed nor counted."""
+    together = (AuditedPod("a/x", "n1", 1), AuditedPod("a/y", "n2", 1), AuditedPod("b/z", "n2", 1))
+    entry = AuditEntry(at_s=2.0, outcome=AuditOutcome.BOUND, pods=together)
+    file = tmp_path / "audit.jsonl"
+    file.write_bytes(to_lines([entry]))
+    arguments = ["audit", str(file), flag, "-o", "json"]
+    listed = json.loads(CliRunner().invoke(app, [*arguments, "--list"]).stdout)["entries"]
+    counted = json.loads(CliRunner().invoke(app, arguments).stdout)["pods"]
+
+    assert [pod[0] for entry in listed for pod in entry["pods"]] == shown
+    assert counted == ({"bound": len(shown)} if shown else {})
+
+
 def test_files_or_a_server() -> None:
     """Each is an error that lists the accepted values."""
     done = CliRunner().invoke(app, ["audit"])

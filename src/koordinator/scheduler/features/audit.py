@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from time import perf_counter
 from typing import Any, ClassVar, Protocol
 
@@ -374,17 +375,11 @@ class Audit(Feature):
 
     def entries(self, choice: AuditChoice, most: int) -> list[AuditEntry]:
         """Return the newest selected entries, oldest first."""
-        newest: list[AuditEntry] = []
-        for entry in reversed(self._ring):
-            if len(newest) >= most:
-                break
-            if choice.takes(entry):
-                newest.append(entry)
-        return newest[::-1]
+        return list(islice(choice.select(reversed(self._ring)), most))[::-1]
 
     def summary(self, choice: AuditChoice, most: int = 10) -> AuditSummary:
         """Return the summary of the selected entries."""
-        return summarise(filter(choice.takes, self._ring), most)
+        return summarise(choice.select(self._ring), most)
 
     # -- internals ---------------------------------------------------------------------------
 
