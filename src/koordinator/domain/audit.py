@@ -141,7 +141,7 @@ class AuditChoice:
     since_s: float = 0.0  # seconds since the epoch
 
     def select(self, entries: Iterable[AuditEntry]) -> Iterator[AuditEntry]:
-        """Yield the entries that match, each with only those of its pods that match."""
+        """Yield the entries that match, each with its matching pods only."""
         for entry in entries:
             if (
                 entry.at_s >= self.since_s

@@ -21,7 +21,7 @@ def compiler() -> Compiler:
 
 
 def compiled(compiler: Compiler, *entries: Entry) -> dict[str, Entry]:
-    """Return the files that are added to those of an image."""
+    """Return the files that are added to the image."""
     added = [entry for entry in compiler.with_byte_code(entries) if entry not in entries]
     return {entry.path: entry for entry in added}
 
@@ -31,7 +31,7 @@ def module(path: str, source: bytes = SOURCE) -> Entry:
 
 
 def test_module_gets_byte_code_that_is_taken_without_its_source(compiler: Compiler) -> None:
-    """PEP 552: the flag says that the hash of the source isn't compared."""
+    """PEP 552: the flag excludes a comparison with the hash of the source."""
     (added,) = compiled(compiler, module("x/answers.py")).values()
 
     assert added.path == f"{FOLDER}/x/__pycache__/answers.cpython-313.pyc"
@@ -78,7 +78,7 @@ def test_only_modules_that_are_imported_have_byte_code(compiler: Compiler) -> No
 
 
 def test_compiler_that_does_not_run_is_an_error() -> None:
-    """With what it said."""
+    """The message has the output of the compiler."""
     with pytest.raises(PackageError, match="compiles no modules: cannot"):
         Compiler(["/bin/sh", "-c", "echo cannot >&2; exit 3"]).with_byte_code([module("x.py")])
     with pytest.raises(PackageError, match="No such file"):
@@ -95,7 +95,7 @@ def test_compiler_that_does_not_run_is_an_error() -> None:
 def test_compiler_runs_on_its_own_loader_and_libraries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, loader: str
 ) -> None:
-    """So that the machine needs neither this Python nor its C library."""
+    """The machine needs neither this Python nor its C library."""
     monkeypatch.setattr("platform.machine", lambda: machine)
     files = (
         Entry("usr/bin/python3.13", b"", mode=PROGRAM),
