@@ -14,7 +14,7 @@ from koordinator.api.annotations.numa import RESOURCE_SPEC, RESOURCE_STATUS, Num
 from koordinator.api.kubescheduler import NodeNUMAResourceArgs
 from koordinator.api.labels import POD_PRIORITY_CLASS, POD_QOS_CLASS
 from koordinator.api.pod import Pod
-from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     NOTHING,
@@ -35,6 +35,7 @@ from koordinator.scheduler.plugins.node_numa_resource.alignment import (
     NumaPlacement,
     align_at,
     align_view,
+    kinds_of,
     policy_at,
     request_at,
     reusable_for_pod,
@@ -85,6 +86,7 @@ class NodeNumaResource:
             filters=self._filters,
             scores=self._scores,
             formula=self._formula,
+            judge=self._judge,
             changes_amounts_only=self._moves_sums_only,
         )
 
@@ -161,6 +163,23 @@ class NodeNumaResource:
             self.settings.scorer,
             lambda: self._aligned(snapshot, pod, needs),
         )
+
+    def _judge(
+        self, view: Snapshot, pod: PodClass, weight: int, fits: BoolArray, total: IntArray
+    ) -> None:
+        """Filter and score in one pass; see ``PluginHints.judge``."""
+        needs = self._needs(view, pod)
+        if not isinstance(needs, NumaRequirements):
+            return
+
+        def aligned() -> AlignedScores:
+            return self._aligned(view, pod, needs)
+
+        if not needs.suits_all(view.numa.survey):
+            fits &= verdicts(view, needs, aligned).codes == 0
+        elif kinds_of(view, needs).may_be_aligned:
+            fits &= aligned().admitted
+        total += weight * scores(view, needs, self.settings.scorer, aligned)
 
     def _formula(self, snapshot: Snapshot, pod: PodClass) -> MeanShare | None:
         needs = self._needs(snapshot, pod)
