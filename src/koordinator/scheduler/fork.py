@@ -237,7 +237,7 @@ class ForkedState:
         self, cycle: SchedulingCycle, pod: Pod, pod_class: PodClass
     ) -> NodeChoice | Landing:
         """Return the node for a pod, or why there is none; room of nominated pods is theirs."""
-        nominated = self._handle.diagnoses.nominated()
+        nominated = self._handle.nominations.by_node()
         choice = cycle.choose(pod, pod_class, nominated, first_attempt=False)
         if isinstance(choice, NodeChoice):
             return choice

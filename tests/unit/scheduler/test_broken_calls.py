@@ -14,7 +14,7 @@ from tests.unit.scheduler.broken_plugins import Boom
 
 
 @functools.cache
-def undisturbed() -> tuple[tuple[CallSite, ...], frozenset[str]]:
+def without_nominated_pods() -> tuple[tuple[CallSite, ...], frozenset[str]]:
     """Return all calls, and the nodes of pods if none of them raises."""
     calls = Calls()
     _, placed = play(calls)
@@ -27,7 +27,7 @@ def undisturbed() -> tuple[tuple[CallSite, ...], frozenset[str]]:
 @pytest.mark.integration
 def test_raising_call_costs_no_pod_its_node(data: st.DataObject) -> None:
     """No exception leaves a step, the fault is reported, and invariants hold afterwards."""
-    sites, expected = undisturbed()
+    sites, expected = without_nominated_pods()
     site = data.draw(st.sampled_from(sites))
 
     world, placed = play(Calls([site]))
@@ -39,7 +39,7 @@ def test_raising_call_costs_no_pod_its_node(data: st.DataObject) -> None:
 @pytest.mark.slow
 def test_all_pods_get_nodes_if_every_call_raises_once() -> None:
     """The faults occur one after the other in one world."""
-    sites, expected = undisturbed()
+    sites, expected = without_nominated_pods()
     assert len(sites) > 100
 
     world, placed = play(Calls(sites), rounds=40)

@@ -47,7 +47,7 @@ class StateDryRun:
         nominated_pods: NominatedPods,
     ) -> None:
         self._profile, self._state = profile, state
-        self._problem, self._rivals = problem, nominated_pods
+        self._problem, self._nominated = problem, nominated_pods
         self._filters = {
             shape.pod_class.id: applicable(profile, state, shape.pod_class)
             for shape in problem.shapes
@@ -131,8 +131,8 @@ class StateDryRun:
 
     def _place_nominated_pods(self, transaction: Transaction, rows: IntArray) -> None:
         names = self._state.nodes.names
-        for row in self._problem.rows[rows].tolist() if self._rivals else ():
-            for other, other_class in self._rivals.get(names[row], ()):
+        for row in self._problem.rows[rows].tolist() if self._nominated else ():
+            for other, other_class in self._nominated.get(names[row], ()):
                 transaction.place(f"nominated:{other.key}", other, other_class, row)
 
 

@@ -34,7 +34,7 @@ class StateWhatIf:
     ) -> None:
         self._profile = profile
         self._state = state
-        self._rivals = nominated_pods
+        self._nominated = nominated_pods
         self.snapshot = Snapshot(state)
 
     def why_not(self, pod: PodClass, row: int, without: Sequence[PlacedPod]) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ class StateWhatIf:
         self, transaction: Transaction, pod: PodClass, row: int
     ) -> tuple[str, tuple[str, ...]]:
         alone = rejection(self._profile, self._state, pod, row)
-        nominated_pods = self._rivals.get(self._state.nodes.names[row])
+        nominated_pods = self._nominated.get(self._state.nodes.names[row])
         if alone[0] or not nominated_pods:
             return alone
         for other, other_class in nominated_pods:
@@ -73,7 +73,7 @@ class StateWhatIf:
     ) -> PostFilterResult:
         """Return places for all members of a job, and the victims."""
         return free_headroom(
-            self._profile, self._state, self._rivals, members, rows=rows, allows=allows
+            self._profile, self._state, self._nominated, members, rows=rows, allows=allows
         )
 
     def job_reasons(

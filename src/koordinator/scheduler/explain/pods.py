@@ -110,7 +110,7 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
     Return None if too many nodes would have to be tried, if pods on other nodes matter (one node is
     emptied at a time), or if measured usage matters, to which pods contribute.
     """
-    question = question.undisturbed()
+    question = question.without_nominated_pods()
     obstacles, nodes = question.obstacles, question.state.nodes
     if obstacles.lasting:
         return EmptyCluster(fits=False, why=", ".join(c.reason for c in obstacles.lasting))

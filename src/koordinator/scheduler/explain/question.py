@@ -52,14 +52,14 @@ class Question:
     obstacles: Obstacles
     shortages: Shortages  # with all reservations of the pod combined
     order: IntArray  # indices of nodes, nearest first
-    _rivals: NominatedPods
+    _nominated: NominatedPods
     active_profile: Profile  # without plugins that refuse the pod anyway
     _what_if: StateWhatIf  # of those plugins
 
     def assuming(self, plugins: Collection[str]) -> "Question":
         """Return the question with some filters disabled."""
         active_profile = _without(self.active_profile, plugins)
-        what_if = StateWhatIf(active_profile, self.state, self._rivals)
+        what_if = StateWhatIf(active_profile, self.state, self._nominated)
         return replace(self, active_profile=active_profile, _what_if=what_if)
 
     def takes(self, pod: Pod, row: int, changed: Collection[str]) -> bool:
@@ -76,7 +76,7 @@ class Question:
             ):
                 return False
         active_profile = _without(self.profile, passed)
-        what_if = StateWhatIf(active_profile, self.state, self._rivals)
+        what_if = StateWhatIf(active_profile, self.state, self._nominated)
         other = replace(
             self, pod=pod, pod_class=pod_class, active_profile=active_profile, _what_if=what_if
         )
@@ -136,9 +136,11 @@ class Question:
         """Return the question for another pod with the same refusals."""
         return replace(self, pod=pod, pod_class=pod_class)
 
-    def undisturbed(self) -> "Question":
+    def without_nominated_pods(self) -> "Question":
         """Return the question without nominated pods."""
-        return replace(self, _rivals={}, _what_if=StateWhatIf(self.active_profile, self.state, {}))
+        return replace(
+            self, _nominated={}, _what_if=StateWhatIf(self.active_profile, self.state, {})
+        )
 
     def takes_without(self, row: int, removed: Sequence[str]) -> bool:
         """Return whether a node takes the pod without those pods, by key."""

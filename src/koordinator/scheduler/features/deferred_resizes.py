@@ -273,7 +273,7 @@ class DeferredResizeFeature(Feature):
         if rules.fit is None:
             return True
         name = self._state.nodes.names[placed.row]
-        every_node = self._handle.diagnoses.nominated()
+        every_node = self._handle.nominations.by_node()
         nominated = nominated_pods_with_priority(placed.pod, every_node).get(name, ())
         with Transaction(self._state) as transaction:
             for other in without:

@@ -9,6 +9,7 @@
 ``reporter``   conditions and events of pods
 ``nominations``, ``evictions``  preemption
 ``quarantine``, ``diagnoses``  pods that wait, and their reasons
+``kubelet_rejections``  nodes that equal pods avoid after a rejection
 
 Beside ``binding``, the only part of the scheduler with a loop, a clock and a cluster.
 """

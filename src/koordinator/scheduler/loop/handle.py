@@ -29,10 +29,11 @@ from koordinator.scheduler.diagnosis import NODE_COUNT
 from koordinator.scheduler.ingest import Ingest
 from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.loop.attempts import Attempts
-from koordinator.scheduler.loop.diagnoses import Diagnoses, NodeRefusals
+from koordinator.scheduler.loop.diagnoses import Diagnoses
 from koordinator.scheduler.loop.evictions import PreemptionExecutor
 from koordinator.scheduler.loop.hooks import Hooks
 from koordinator.scheduler.loop.intake import PodIntake
+from koordinator.scheduler.loop.kubelet_rejections import KubeletRejections
 from koordinator.scheduler.loop.nominations import Nominations
 from koordinator.scheduler.loop.reporter import Reporter
 from koordinator.scheduler.queue import Nominator, SchedulingQueue
@@ -176,7 +177,7 @@ class SchedulerHandle:
     nominations: Nominations
     reporter: Reporter
     diagnoses: Diagnoses
-    refusals: NodeRefusals
+    kubelet_rejections: KubeletRejections
     binder: Binder
     attempts: Attempts
     bindings: Bindings
@@ -214,9 +215,16 @@ class SchedulerHandle:
             has_groups=GENERIC_WORKLOAD in options.gates,
         )
         nominator = Nominator()
-        nominations = Nominations(clock, state, queue, nominator, reporter=reporter, hooks=hooks)
-        names = frozenset(cycles)
-        diagnoses = Diagnoses(state, nominator, names, explain=options.explain)
+        nominations = Nominations(
+            clock,
+            state,
+            queue,
+            nominator,
+            reporter=reporter,
+            hooks=hooks,
+            schedulers=frozenset(cycles),
+        )
+        diagnoses = Diagnoses(state, nominations, explain=options.explain)
         binder = Binder(cluster, state, clock)
         attempts = Attempts(
             clock,
@@ -248,7 +256,7 @@ class SchedulerHandle:
             attempts=attempts,
             level=options.gates.level,
         )
-        refusals = NodeRefusals(clock, state)
+        kubelet_rejections = KubeletRejections(clock, state)
         ingest = Ingest(state)
         intake = PodIntake(
             watch,
@@ -261,8 +269,7 @@ class SchedulerHandle:
             hooks=hooks,
             nominations=nominations,
             bindings=bindings,
-            diagnoses=diagnoses,
-            refusals=refusals,
+            kubelet_rejections=kubelet_rejections,
             tracks_foreign_pods=options.tracks_other_schedulers,
             transforms=options.transforms,
         )
@@ -281,7 +288,7 @@ class SchedulerHandle:
             nominations,
             reporter,
             diagnoses,
-            refusals,
+            kubelet_rejections,
             binder,
             attempts,
             bindings,

@@ -19,8 +19,8 @@ from koordinator.scheduler.contract import Action, ClusterEvent
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.ingest import Ingest
 from koordinator.scheduler.isolation import PluginIsolation
-from koordinator.scheduler.loop.diagnoses import Diagnoses, NodeRefusals
 from koordinator.scheduler.loop.hooks import Hooks
+from koordinator.scheduler.loop.kubelet_rejections import KubeletRejections
 from koordinator.scheduler.loop.nominations import Nominations
 from koordinator.scheduler.queue import QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
@@ -54,16 +54,15 @@ class PodIntake:
         hooks: Hooks,
         nominations: Nominations,
         bindings: Bindings,
-        diagnoses: Diagnoses,
-        refusals: NodeRefusals,
+        kubelet_rejections: KubeletRejections,
         tracks_foreign_pods: bool,
         transforms: Sequence[Callable[[Pod], Pod]],
     ) -> None:
         self._watch = watch
         self._clock, self._state, self._queue, self._ingest = clock, state, queue, ingest
         self._cycles, self._isolation, self._hooks = cycles, isolation, hooks
-        self._nominations, self._bindings, self._diagnoses = nominations, bindings, diagnoses
-        self._refusals = refusals
+        self._nominations, self._bindings = nominations, bindings
+        self._kubelet_rejections = kubelet_rejections
         self._tracks_foreign_pods, self._transforms = tracks_foreign_pods, transforms
         self.now_s = clock.now_s()  # time of the exchange whose events are applied
         self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
@@ -139,7 +138,7 @@ class PodIntake:
         if ended or pod.spec.node_name:
             self._state.drop_unbound(key)
         if ended:
-            self._refusals.ended(pod, deleted=deleted)
+            self._kubelet_rejections.record(pod, deleted=deleted)
             self._leave_queue(pod, deleted=deleted)
             if waited or self._state.has_place(key) or pod.spec.node_name:
                 self._publish(self._ingest.drop_placed(pod))
@@ -212,7 +211,7 @@ class PodIntake:
 
     def _track_foreign_pod(self, kind: EventType, pod: Pod) -> None:
         """Update the nominated node of a pod of another scheduler."""
-        if self._diagnoses.update_foreign_nomination(
+        if self._nominations.update_foreign(
             pod, ended=kind is EventType.DELETED or pod.status.phase in TERMINAL_PHASES
         ):
             self._publish(ClusterEvent("AssignedPod", Action.DELETE, pod, None))

@@ -1,9 +1,13 @@
 """Nominated nodes of preemptors: the nominator, ``status.nominatedNodeName``, requeueing."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Hashable, Mapping
+from collections.abc import Set as AbstractSet
+
+from msgspec import structs
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.clock import Clock
+from koordinator.scheduler.cycle import NominatedPods, priority_of
 from koordinator.scheduler.loop.hooks import Hooks
 from koordinator.scheduler.loop.reporter import Reporter
 from koordinator.scheduler.queue import Nominator, SchedulingQueue
@@ -11,7 +15,10 @@ from koordinator.scheduler.snapshot import ClusterState
 
 
 class Nominations:
-    """Keeps the nominator, the queue and the pods' statuses in step."""
+    """Nominations of one process: keeps nominator, queue and statuses of pods in step.
+
+    Nominations of other schedulers' pods are known from their statuses only.
+    """
 
     def __init__(
         self,
@@ -22,10 +29,49 @@ class Nominations:
         *,
         reporter: Reporter,
         hooks: Hooks,
+        schedulers: AbstractSet[str],
     ) -> None:
         self._clock, self._state, self._queue = clock, state, queue
         self._nominator, self._reporter, self._hooks = nominator, reporter, hooks
         self.known = nominator.known
+        self._schedulers = schedulers  # names of this process's schedulers
+        self._foreign = Nominator()  # pods of other schedulers
+        self._by_node_at: tuple[Hashable, NominatedPods] = ((0, 0), {})  # with versions
+
+    def by_node(self, but: Container[str] = ()) -> NominatedPods:
+        """Return the pods nominated to each node, except those with the keys in ``but``."""
+        version = (self._nominator.version, self._foreign.version)
+        known_at, every = self._by_node_at
+        if version != known_at:
+            every = {
+                node: [
+                    (pod, self._state.classes.of(pod))
+                    for pod in (*self._nominator.on_node(node), *self._foreign.on_node(node))
+                ]
+                for node in (*self._nominator.nodes(), *self._foreign.nodes())
+            }
+            self._by_node_at = (version, every)
+        if not but:
+            return every
+        remaining = {
+            node: [it for it in pods if it[0].key not in but] for node, pods in every.items()
+        }
+        return {node: pods for node, pods in remaining.items() if pods}
+
+    def update_foreign(self, pod: Pod, *, ended: bool) -> bool:
+        """Update the nomination of a pod of another scheduler; return whether it has ended.
+
+        Only more important pods count, not equals: these may have been nominated after ours.
+        Source: koordinator pkg/scheduler/frameworkext, gate CrossSchedulerNomination.
+        """
+        if pod.spec.scheduler_name in self._schedulers:
+            return False
+        before = self._foreign.node_of(pod.key)
+        self._foreign.remove(pod.key)
+        if not (ended or pod.spec.node_name or pod.metadata.deletion_timestamp):
+            spec = structs.replace(pod.spec, priority=priority_of(pod) - 1)
+            self._foreign.add(structs.replace(pod, spec=spec))
+        return bool(before) and self._foreign.node_of(pod.key) != before
 
     def end(self, pod: Pod) -> None:
         """Withdraw the nomination of a pod that could not use its node."""

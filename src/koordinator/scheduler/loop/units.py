@@ -98,9 +98,9 @@ class PodRun:
         avoided.
         """
         handle, cycle = self._handle, self._cycle
-        if handle.diagnoses.nominated() or cycle.permits(classes):
+        if handle.nominations.by_node() or cycle.permits(classes):
             return False
-        if any(map(handle.refusals.rows_avoided, dict.fromkeys(classes))):
+        if any(map(handle.kubelet_rejections.avoided_rows, dict.fromkeys(classes))):
             return False
         return not cycle.distinguishes([queued.key for queued in pods])
 
@@ -150,10 +150,10 @@ class PodRun:
         """Return the nominated pods by node, and the rows whose kubelets refused such pods."""
         handle = self._handle
         has_nominations = handle.nominations.known or handle.options.tracks_other_schedulers
-        nominated = handle.diagnoses.nominated() if has_nominations else {}
-        if not handle.refusals.by_likeness:
+        nominated = handle.nominations.by_node() if has_nominations else {}
+        if not handle.kubelet_rejections.by_likeness:
             return nominated, ()
-        return nominated, handle.refusals.rows_avoided(pod_class)
+        return nominated, handle.kubelet_rejections.avoided_rows(pod_class)
 
     def _find_no_node(
         self,
@@ -193,7 +193,7 @@ class PodRun:
         Plugins after the first one that nominates a node are not called.
         """
         handle, cycle = self._handle, self._cycle
-        nominated, own = handle.diagnoses.nominated(), handle.nominator.node_of(queued.key)
+        nominated, own = handle.nominations.by_node(), handle.nominator.node_of(queued.key)
         attempt = cycle.attempt(queued.pod, pod_class, diagnosis, nominated, nominated_node=own)
         nomination, keeps_nomination, messages = PostFilterResult(), False, list[str]()
         began_s = handle.attempts.now_s()

@@ -179,7 +179,7 @@ class GangScheduler:
         self._clean_up(cycle, members)
         # Nominated members first: each takes its own node before the others could.
         members.sort(key=lambda member: not self._handle.nominator.node_of(member[0].key))
-        self._nominations = self._handle.diagnoses.nominated(but=attempt.members)
+        self._nominations = self._handle.nominations.by_node(but=attempt.members)
         placements: Sequence[TopologyPlacement] | None = ()
         if topology_key or attempt.tree is not None:
             demand = demand if attempt.tree is None else None
@@ -275,7 +275,7 @@ class GangScheduler:
         here = [queued.key for queued, _ in members]
         merges = len(cycle.profile.permit) == 1 and self._handle.options.merges
         merges = merges and not cycle.distinguishes(here)
-        nominated = self._handle.diagnoses.nominated()
+        nominated = self._handle.nominations.by_node()
         if demand is None:
             merges = merges and not nominated
             return self._placer.place(cycle, group_attempt, members, merges=merges)

@@ -146,7 +146,7 @@ class GangDryRuns:
             return None
         alone = count == 1 and gangs.starts_alone(pod)
         attempt = gangs.attempt_alone(pod) if alone else gangs.attempt(pod)
-        self._nominations = self._handle.diagnoses.nominated(but=attempt.members)
+        self._nominations = self._handle.nominations.by_node(but=attempt.members)
         return _Trial(cycle, gangs, gang, attempt)
 
     def _members(self, trial: _Trial, head: QueuedPod) -> list[Wanted]:
@@ -180,7 +180,7 @@ class GangDryRuns:
         demand = self._topology.demand(gangs, head.pod)
         if demand is None:
             return None
-        nominated = self._handle.diagnoses.nominated()
+        nominated = self._handle.nominations.by_node()
         decision = self._topology.place(
             cycle, gangs, attempt, members, demand, nominated=nominated, merges=False
         )

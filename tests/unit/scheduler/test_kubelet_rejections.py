@@ -1,4 +1,4 @@
-"""Pods that a kubelet refuses, and their replacements."""
+"""Pods that a kubelet rejects, and their replacements."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from koordinator.simulator import Embedded
 OUT_OF_CPU = {"phase": "Failed", "reason": "OutOfcpu"}
 
 
-def refused(one: Embedded, name: str, status: dict[str, Any] = OUT_OF_CPU) -> None:
-    """Make the kubelet refuse a pod."""
+def rejected(one: Embedded, name: str, status: dict[str, Any] = OUT_OF_CPU) -> None:
+    """Make the kubelet reject a pod."""
     one.cluster.patch(Pod, name, "default", {"status": status}, "status")
 
 
@@ -33,7 +33,7 @@ def test_replacement_goes_elsewhere(embedded: NewEmbedded, owner: Any) -> None:
     one = embedded(node("large", 64), node("small", 8), pod("a", 1, owner=owner))
     assert node_of(one, "a") == "large"
 
-    refused(one, "a")
+    rejected(one, "a")
     one.load([pod("b", 1, owner=owner), pod("other", 2)])
 
     assert node_of(one, "b") == "small"
@@ -45,7 +45,7 @@ def test_replacement_waits_without_another_node(embedded: NewEmbedded) -> None:
     one = embedded(node("n", 8), pod("a", 1))
     assert node_of(one, "a") == "n"
     for name, wait_s in (("b", 30.0), ("c", 60.0), ("d", 120.0)):
-        refused(one, chr(ord(name) - 1))
+        rejected(one, chr(ord(name) - 1))
         one.load([pod(name, 1)])
         assert node_of(one, name) == ""
         waiting = one.cluster.get(Pod, name, "default").status.conditions
@@ -71,7 +71,7 @@ def test_other_failures_keep_the_node_open(embedded: NewEmbedded, status: dict[s
     one = embedded(node("n", 8), pod("a", 1))
     assert node_of(one, "a") == "n"
 
-    refused(one, "a", status)
+    rejected(one, "a", status)
     one.load([pod("b", 1)])
 
     assert node_of(one, "b") == "n"
