@@ -142,7 +142,7 @@ class SyncedWatch:
         """Return whether the watch has been started."""
         return self._watch is not None
 
-    def ask(self) -> None:
+    def list_or_resync(self) -> None:
         """List all objects at the first call; later, request a resync of the watch."""
         self._refresh()
 

@@ -141,7 +141,7 @@ class Descheduler:
         A repeated call guarantees that earlier changes are processed before the next decision.
         ``is_synced`` is true when that is done.
         """
-        self._watch.ask()
+        self._watch.list_or_resync()
         if self._prover is not None:
             self._prover.refresh()
         self._process_events()

@@ -203,7 +203,7 @@ class Manager:
         A further call repeats the list, so that no earlier change is missed.  Nothing is written
         until ``is_synced``.
         """
-        self._watch.ask()
+        self._watch.list_or_resync()
         self._process_events()
 
     def step(self, limit: int | None = None) -> int:

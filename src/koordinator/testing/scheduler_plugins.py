@@ -547,7 +547,7 @@ def check_helpful_events_wake_pods(case: PluginCase) -> None:
             queued = QueuedPod(pod.key, pod, None, 0, 0.0, 0, rejected_by=frozenset((spec.name,)))
             if not accepted(plugin, state, pod_class) <= known:
                 assert event is not None, change
-                assert hints.ask(queued, event) is not Wake.NO, event
+                assert hints.wake_for(queued, event) is not Wake.NO, event
 
 
 CHECKS: tuple[PluginCheck, ...] = (

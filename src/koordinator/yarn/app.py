@@ -182,7 +182,7 @@ class YarnOperator:
 
         Nothing is written before ``is_synced``.
         """
-        self._watch.ask()
+        self._watch.list_or_resync()
         for name in self.mirror.nodes:
             self._queue.add(name)
         for state in self._clusters.values():

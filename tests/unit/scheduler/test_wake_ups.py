@@ -166,7 +166,7 @@ def test_the_event_requeues_the_pod(plugin: str, waiting: Pod, event: ClusterEve
     hints = HintTable({plugin: [*spec.events, *(gated for _, gated in spec.gated_events)]})
     queued = QueuedPod(waiting.key, waiting, None, 0, 0.0, 0, rejected_by=frozenset((plugin,)))
 
-    assert hints.ask(queued, event) is not Wake.NO
+    assert hints.wake_for(queued, event) is not Wake.NO
 
 
 @pytest.mark.parametrize("part", ["DeviceShare", "NodeNUMAResource"])

@@ -36,30 +36,30 @@ class BindingObserver(Protocol):
     Rule R3: ``loop``, which implements it, is above ``binding``.
     """
 
-    def waited(self, result: str, since_s: float) -> None:
+    def on_permit_wait_ended(self, result: str, since_s: float) -> None:
         """Record the end of a wait for a permit."""
 
-    def prepared(self, assumed: Assumed, result: str) -> None:
+    def on_preparation_ended(self, assumed: Assumed, result: str) -> None:
         """Record the end of a wait for devices: success, failure or timeout."""
 
-    def refused(self, assumed: Assumed, plugin: str, refusal: str) -> None:
+    def on_permit_refused(self, assumed: Assumed, plugin: str, refusal: str) -> None:
         """Record that a permit plugin refused a pod; its place has been given back."""
 
-    def failed(self, queued: QueuedPod, message: str) -> None:
+    def on_bind_failed(self, queued: QueuedPod, message: str) -> None:
         """Record that a bind failed; the place has been given back."""
 
-    def released(self, assumed: Assumed) -> None:
+    def on_released(self, assumed: Assumed) -> None:
         """Record that a pod lost its place; called before the pod is requeued."""
 
-    def bound(self, bound: Sequence[Assumed]) -> None:
+    def on_bound(self, bound: Sequence[Assumed]) -> None:
         """Record pods that the API server has bound."""
 
     @property
     def has_own_binds(self) -> bool:
-        """Whether ``binds`` may return True for some pod."""
+        """Whether ``bind_by_feature`` may return True for some pod."""
         ...
 
-    def binds(self, assumed: Assumed) -> bool:
+    def bind_by_feature(self, assumed: Assumed) -> bool:
         """Bind the pod by a feature; return whether one has its own bind for it."""
 
 
@@ -131,7 +131,7 @@ class Bindings:
         move_all(placed, LifeEvent.ALLOW)
         self.permitted += placed
 
-    def settle_waiting(self) -> None:
+    def decide_waiting(self) -> None:
         """Run the Permit plugins for waiting pods again; fail those whose wait has timed out."""
         if not self.waiting:
             return
@@ -180,9 +180,9 @@ class Bindings:
     def _refuse(self, assumed: Assumed, plugin: str, refusal: str) -> None:
         has_waited = bool(assumed.deadline_s)
         self._binder.forget(assumed)
-        self._observer.released(assumed)
+        self._observer.on_released(assumed)
         self._end_wait(assumed, "rejected")
-        self._observer.refused(assumed, plugin, refusal)
+        self._observer.on_permit_refused(assumed, plugin, refusal)
         if has_waited:  # otherwise no pod was rejected for the place
             self._requeue_others(assumed)
 
@@ -193,7 +193,7 @@ class Bindings:
 
     def _end_wait(self, assumed: Assumed, result: str) -> None:
         if assumed.deadline_s:
-            self._observer.waited(result, assumed.waits_since_s)
+            self._observer.on_permit_wait_ended(result, assumed.waits_since_s)
         assumed.deadline_s = 0.0
 
     # -- binding -----------------------------------------------------------------------------
@@ -205,8 +205,8 @@ class Bindings:
 
     def resume(self) -> None:
         """Retry the pods that wait for permits, or for volumes and devices."""
-        self.settle_waiting()
-        self.settle_preparing()
+        self.decide_waiting()
+        self.check_preparing()
 
     def begin(self) -> None:
         """Send the binds of decided pods, except those whose volumes or devices are not ready."""
@@ -226,14 +226,14 @@ class Bindings:
             self._beginning = {}
         self._bind([assumed for assumed in batch if assumed.state is LifeState.PERMITTED])
 
-    def settle_preparing(self) -> None:
+    def check_preparing(self) -> None:
         """Bind pods whose volumes and devices are ready; fail those whose wait has timed out."""
         if not self.preparing:
             return
         now_s = self._clock.now_s()
         for assumed in _taken(self.preparing):
             if now_s >= assumed.deadline_s:
-                self._observer.prepared(assumed, "timeout")
+                self._observer.on_preparation_ended(assumed, "timeout")
                 self._binder.forget(assumed)
                 self._fail(assumed, "binding failed: timed out waiting for its volumes or devices")
             elif self._try_step(assumed, self._is_ready):
@@ -260,7 +260,7 @@ class Bindings:
         if not bound:
             return
         self._leave_queue([assumed.queued for assumed in bound])
-        self._observer.bound(bound)
+        self._observer.on_bound(bound)
         for assumed in bound if self._has_post_bind else ():
             for active in self._cycle_of(assumed).profile.post_bind:
                 with self._isolation.barrier("post_bind", assumed.queued.pod):
@@ -288,7 +288,7 @@ class Bindings:
             self._send(pods)
 
     def _is_for_cluster(self, assumed: Assumed) -> bool:
-        return not self._observer.binds(assumed)
+        return not self._observer.bind_by_feature(assumed)
 
     def _send(self, pods: Sequence[Assumed]) -> None:
         try:
@@ -325,13 +325,13 @@ class Bindings:
             answer = active.plugin.pre_bind(self._state.objects, assumed.queued.pod, assumed.node)
             assumed.drivers = answer.drivers or assumed.drivers
             if answer.refusal is not None:
-                self._observer.prepared(assumed, "failure")
+                self._observer.on_preparation_ended(assumed, "failure")
                 self._binder.forget(assumed)
                 self._fail(assumed, f"binding failed: {answer.refusal.reason}")
                 return False
             wait_s = max(wait_s, answer.wait_s)
         if not wait_s:
-            self._observer.prepared(assumed, "success")
+            self._observer.on_preparation_ended(assumed, "success")
         if wait_s > 0:
             assumed.move(LifeEvent.PREPARE)
             self._begin_wait(assumed, wait_s)
@@ -379,12 +379,12 @@ class Bindings:
         if assumed is not None:
             self._binder.forget(assumed, keeps_created=not ended)
         if assumed is not None and ended:
-            self._observer.released(assumed)
+            self._observer.on_released(assumed)
         return assumed is not None
 
     def fail(self, withdrawn: Assumed, message: str) -> None:
         """Requeue a withdrawn pod, and the pods that may fit into its place."""
-        self._observer.failed(withdrawn.queued, message)
+        self._observer.on_bind_failed(withdrawn.queued, message)
         self._requeue_others(withdrawn)
 
     def preempt(self, key: str) -> bool:
@@ -411,7 +411,7 @@ class Bindings:
                 self._binder.forget(assumed)
         return lost
 
-    def settle(self, victims: Iterable[PlacedPod]) -> None:
+    def wait_for_binds(self, victims: Iterable[PlacedPod]) -> None:
         """Wait for the binds of victims that are in flight."""
         self.begin()
         if any(self._binder.is_binding(victim.key) for victim in victims):
@@ -434,7 +434,7 @@ class Bindings:
 
     def _fail(self, assumed: Assumed, message: str) -> None:
         """Requeue a pod whose place has been released."""
-        self._observer.released(assumed)
+        self._observer.on_released(assumed)
         self.fail(assumed, message)
 
     def _requeue_others(self, assumed: Assumed) -> None:

@@ -79,7 +79,7 @@ class Attempts:
             attempt.took_s = self._stopwatch.now_s() - attempt.began_s
             self.note(AttemptEnded(attempt))
 
-    def chosen(self, pod_class: PodClass) -> None:
+    def note_node_chosen(self, pod_class: PodClass) -> None:
         """Record that a node was chosen for a pod, before the pod is assumed there."""
         if self._attempt is not None:
             self.note(NodeChosen(pod_class))
@@ -150,18 +150,18 @@ class Attempts:
             except Exception as error:  # noqa: BLE001 -- reported
                 self._isolation.note("observe", error)
 
-    def evicted(self, outcome: Evicted) -> None:
+    def note_eviction(self, outcome: Evicted) -> None:
         """Record the eviction of a pod."""
         self._outcomes.append(outcome)
         self.note(PodEvicted(self._clock.now_s(), outcome))
 
     # -- reports of bindings ----------------------------------------------------------------
 
-    def waited(self, result: str, since_s: float) -> None:
+    def on_permit_wait_ended(self, result: str, since_s: float) -> None:
         """Record that a pod has left the permit stage: allowed, rejected or timed out."""
         self.note(PermitWaited(result, self._clock.now_s() - since_s))
 
-    def prepared(self, assumed: Assumed, result: str) -> None:
+    def on_preparation_ended(self, assumed: Assumed, result: str) -> None:
         """Record that the binding conditions of a pod's devices are met, failed or timed out."""
         if assumed.drivers:
             now_s = self._clock.now_s()
@@ -169,24 +169,24 @@ class Attempts:
             profile = assumed.queued.pod.spec.scheduler_name
             self.note(DevicesAwaited(profile, assumed.drivers, result, now_s - since_s))
 
-    def refused(self, assumed: Assumed, plugin: str, refusal: str) -> None:
+    def on_permit_refused(self, assumed: Assumed, plugin: str, refusal: str) -> None:
         """End the attempt of a pod that a permit plugin refuses."""
         with self._isolation.barrier("report", assumed.queued.pod):
             self._nominations.end(assumed.queued.pod)
         plugins, card = frozenset((plugin,)), assumed.scorecard
         self.reject(assumed.queued, (plugin, refusal), plugins, refusal, card)
 
-    def failed(self, queued: QueuedPod, message: str) -> None:
+    def on_bind_failed(self, queued: QueuedPod, message: str) -> None:
         """Requeue a pod whose bind failed, after a backoff."""
         self.fail(queued, message)
 
-    def released(self, assumed: Assumed) -> None:
+    def on_released(self, assumed: Assumed) -> None:
         """Notify features that a pod lost its place."""
-        for released in self._hooks.released:
+        for on_released in self._hooks.on_released:
             with self._isolation.barrier("released", assumed.queued.pod):
-                released(assumed)
+                on_released(assumed)
 
-    def bound(self, bound: Sequence[Assumed]) -> None:
+    def on_bound(self, bound: Sequence[Assumed]) -> None:
         """Record pods whose binds the API server has confirmed."""
         if self._hooks.observe[PodsBound]:
             self.note(PodsBound(self._clock.now_s(), bound))
@@ -212,7 +212,7 @@ class Attempts:
         """Whether a feature has its own bind for some pods."""
         return bool(self._hooks.bind)
 
-    def binds(self, assumed: Assumed) -> bool:
+    def bind_by_feature(self, assumed: Assumed) -> bool:
         """Bind a pod with the feature that binds such pods; return whether there is one."""
         for has_own_bind, bind in self._hooks.bind:
             if has_own_bind(assumed.queued.pod):

@@ -67,7 +67,7 @@ class PreemptionExecutor:
 
     def _evict_for(self, pod: Pod, victims: Sequence[PlacedPod]) -> ClusterError | None:
         """Delete victims until a deletion fails; return the error, if any."""
-        self._bindings.settle(victims)
+        self._bindings.wait_for_binds(victims)
         began_s, error = self._attempts.now_s(), None
         is_pending = any(map(_is_to_delete, victims))
         for victim in victims:
@@ -118,7 +118,7 @@ class PreemptionExecutor:
         scheduling.k8s.io.
         """
         self._nominations.nominate(places)
-        self._bindings.settle(victims)
+        self._bindings.wait_for_binds(victims)
         errors, began_s = [], self._attempts.now_s()
         is_pending = any(map(_is_to_delete, victims))
         for victim in victims:
@@ -157,7 +157,9 @@ class PreemptionExecutor:
             return error
         self._note_leaving(victim)
         self._reporter.report_preemption(victim.pod, by, job, node, group)
-        self._attempts.evicted(Evicted(victim.key, by.key, f"Preempted by {job} on node {node}"))
+        self._attempts.note_eviction(
+            Evicted(victim.key, by.key, f"Preempted by {job} on node {node}")
+        )
         return None
 
     def _note_leaving(self, victim: PlacedPod) -> None:

@@ -82,7 +82,7 @@ class Feature:
 
     # -- a decision --------------------------------------------------------------------------
 
-    def placed(self, pods: Sequence[QueuedPod]) -> None:
+    def on_placed(self, pods: Sequence[QueuedPod]) -> None:
         """Record pods that have places in the state, before their permits."""
         raise NotImplementedError
 

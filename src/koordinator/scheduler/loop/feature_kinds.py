@@ -92,11 +92,11 @@ class GroupFeature(Feature):
         """Return the pods whose nominations end with that of this pod."""
         raise NotImplementedError
 
-    def broken(self, head: Pod, lost: Sequence[Pod]) -> Sequence[str]:
+    def on_aborted_attempt(self, head: Pod, lost: Sequence[Pod]) -> Sequence[str]:
         """Return the pods that fail with a pod whose attempt was aborted; some ``lost`` places."""
         raise NotImplementedError
 
-    def released(self, assumed: Assumed) -> None:
+    def on_released(self, assumed: Assumed) -> None:
         """Record that a pod lost its place before it was bound."""
         raise NotImplementedError
 

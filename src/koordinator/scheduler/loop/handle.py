@@ -59,9 +59,9 @@ class Gates:
         self._state = state
         self._plugins: Memo[tuple[ActivePlugin, ...]] = Memo()  # per pod class, which has a profile
         self._again_after_s = again_after_s
-        self.broken: dict[str, float] = {}  # time of the next gate check, by key of the pod
+        self.retry_at_s: dict[str, float] = {}  # time of the next gate check, by key of the pod
 
-    def ask(self, pod: Pod) -> QueueGate | None:
+    def check(self, pod: Pod) -> QueueGate | None:
         """Return what keeps a pod out of the queue; None: nothing does."""
         name, gate = "PreEnqueue", None
         try:
@@ -75,15 +75,15 @@ class Gates:
                 if refusal is not None:
                     gate = QueueGate(name, refusal.reason)
                     break
-            for answered in self._hooks.on_gate_result:
-                answered(pod, gate)
+            for on_gate_result in self._hooks.on_gate_result:
+                on_gate_result(pod, gate)
             for name, pre_enqueue in self._hooks.pre_enqueue if gate is None else ():
                 refusal = pre_enqueue(pod)
                 if refusal is not None:
                     return QueueGate(name, refusal.reason)
         except Exception as error:  # noqa: BLE001 -- reported
             fault = self._isolation.note("pre_enqueue", error, subject_of(pod))
-            self.broken[pod.key] = self._clock.now_s() + self._again_after_s
+            self.retry_at_s[pod.key] = self._clock.now_s() + self._again_after_s
             with self._isolation.barrier("report", pod):
                 self._reporter.report_unschedulable(pod, fault.problem, "SchedulerError")
             return QueueGate(name, fault.problem)
@@ -91,17 +91,17 @@ class Gates:
 
     def take_due(self) -> list[str]:
         """Return the pods whose failed gates are due to be checked again."""
-        if not self.broken:
+        if not self.retry_at_s:
             return []
         now_s = self._clock.now_s()
-        due = [key for key, due_s in self.broken.items() if due_s <= now_s]
+        due = [key for key, due_s in self.retry_at_s.items() if due_s <= now_s]
         for key in due:
-            del self.broken[key]
+            del self.retry_at_s[key]
         return due
 
     def next_wakeup_s(self) -> float | None:
         """Return when the next failed gate is checked again."""
-        return min(self.broken.values(), default=None)
+        return min(self.retry_at_s.values(), default=None)
 
 
 def _applicable(plugins: Sequence[ActivePlugin], pod: PodClass) -> tuple[ActivePlugin, ...]:
@@ -208,7 +208,7 @@ class SchedulerHandle:
         hints[NODE_COUNT] = (EventHint("Node", Action.ADD),)
         queue = SchedulingQueue(
             hints | {name: tuple(events) for name, events in gates.items()},
-            gate.ask,
+            gate.check,
             initial_backoff_s=options.initial_backoff_s,
             max_backoff_s=options.max_backoff_s,
             max_unschedulable_s=options.max_unschedulable_s,

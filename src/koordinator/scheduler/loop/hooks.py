@@ -45,8 +45,8 @@ class Hooks:
         self.unit = tuple(f.unit for f in groups)
         self.try_group = tuple(f.try_group for f in groups)
         self.pods_sharing_nomination = tuple(f.pods_sharing_nomination for f in groups)
-        self.broken = tuple(f.broken for f in groups)
-        self.released = tuple(f.released for f in groups)
+        self.on_aborted_attempt = tuple(f.on_aborted_attempt for f in groups)
+        self.on_released = tuple(f.on_released for f in groups)
         self._binders = [f for f in self.features if isinstance(f, BindingFeature)]
         observing = [f for f in self.features if type(f).observe is not Feature.observe]
         self.observe: Mapping[type[Fact], tuple[Callable[[Fact], None], ...]] = {
@@ -76,7 +76,7 @@ class Hooks:
         self.send_behind_gates = tuple(f.send_behind_gates for f in gates)
         self.on_gate_result = self._having(Feature.on_gate_result, idle=False)
         self.wake = self._having(Feature.wake, idle=False)
-        self.placed = self._having(Feature.placed, idle=False)
+        self.on_placed = self._having(Feature.on_placed, idle=False)
         self.bind = tuple((f.has_own_bind, f.bind) for f in self._binders if not f.is_idle)
         self.work = self._having(Feature.work, idle=False)
         self.steps = tuple(

@@ -68,7 +68,7 @@ class PodIntake:
         self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
         self._classes_as_of = 0  # version of what DeviceClasses serve
 
-    def unconfirmed(self, events: Iterable[WatchEvent]) -> Iterator[WatchEvent]:
+    def apply_own_binds(self, events: Iterable[WatchEvent]) -> Iterator[WatchEvent]:
         """Apply the events that only confirm binds of this scheduler; yield the others in turn.
 
         Most events in a busy cluster confirm the bind of a pod that is still the same object.
@@ -203,8 +203,8 @@ class PodIntake:
             or self._tracks_foreign_pods
         ):
             return False
-        for wants in self._hooks.needs_own_bind_event:
-            if wants(pod):
+        for needs_event in self._hooks.needs_own_bind_event:
+            if needs_event(pod):
                 return False
         self._state.confirm(placed, pod)
         return True
@@ -227,8 +227,8 @@ class PodIntake:
         self._class_of.pop(key, None)
         self._queue.remove(key)
         self._nominations.forget(pod, pod.spec.node_name)
-        for left in self._hooks.on_left_queue:
-            left(pod, deleted=deleted)
+        for on_left_queue in self._hooks.on_left_queue:
+            on_left_queue(pod, deleted=deleted)
 
     def _publish(self, event: ClusterEvent) -> None:
         self._queue.on_event(event, self._clock.now_s())

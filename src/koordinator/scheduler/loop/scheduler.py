@@ -55,7 +55,7 @@ class Scheduler:
         self._pod_counts = handle.queue.pod_counts
         self._isolation = handle.isolation
         self._quarantine = Quarantine(
-            handle.clock, handle.isolation, self._take, self._quarantine_object
+            handle.clock, handle.isolation, self._apply, self._quarantine_object
         )
         self._limited = LimitedPods(
             handle.clock, handle.state, handle.queue, handle.cycles, handle.isolation
@@ -75,17 +75,17 @@ class Scheduler:
         A second call makes sure that no earlier event is missed.  Nothing is decided until
         ``is_synced``.
         """
-        self._ask()
-        self._take_in()
+        self._list_all()
+        self._apply_events()
 
-    def _ask(self) -> None:
+    def _list_all(self) -> None:
         """List all kinds; after a failure the next step lists them again."""
         self._bindings.has_unknown_outcome = True
         with self._isolation.barrier("watch"):
-            self._handle.watch.ask()
+            self._handle.watch.list_or_resync()
             self._bindings.has_unknown_outcome = False
 
-    def _take_in(self) -> None:
+    def _apply_events(self) -> None:
         """Apply the events that have arrived, then requeue the pods that they help."""
         try:
             self._now_s = self._handle.intake.now_s = self._clock.now_s()
@@ -95,9 +95,9 @@ class Scheduler:
             if self._has_trees:
                 events = groups_first(events)
             if not (self._hooks.observe[EventApplied] or self._quarantine.events):
-                events = self._handle.intake.unconfirmed(events)
+                events = self._handle.intake.apply_own_binds(events)
             for event in events:
-                self._apply(event)
+                self._apply_or_quarantine(event)
         except Exception as error:  # noqa: BLE001 -- reported
             self._isolation.note("watch", error)
         if self._quarantine.events:
@@ -117,7 +117,7 @@ class Scheduler:
             except Exception as error:  # noqa: BLE001 -- reported
                 self._isolation.note(stage, error)
 
-    def _apply(self, event: WatchEvent) -> None:
+    def _apply_or_quarantine(self, event: WatchEvent) -> None:
         """Apply an event; quarantine an object that breaks something until it changes."""
         observed = self._hooks.observe[EventApplied]
         began_s = self._handle.attempts.now_s() if observed else 0.0
@@ -127,7 +127,7 @@ class Scheduler:
             with self._isolation.barrier("report", event.object):
                 self._handle.reporter.forget(event.object)
         try:
-            self._take(event)
+            self._apply(event)
         except Exception as error:  # noqa: BLE001 -- reported
             self._quarantine.add(event, error)
         if observed:
@@ -142,7 +142,7 @@ class Scheduler:
                     log.warning("annotation ignored", extra={"complaint": warning.problem})
         warnings.clear()
 
-    def _take(self, event: WatchEvent) -> None:
+    def _apply(self, event: WatchEvent) -> None:
         if isinstance(event.object, Pod):
             self._handle.intake.take(event, event.object)
             return
@@ -159,7 +159,7 @@ class Scheduler:
         """Remove an object from the state; a running pod still counts on its node."""
         for version in (obj, stripped(obj)):
             with suppress(Exception):  # it has been reported
-                self._take(WatchEvent(EventType.DELETED, version, version))
+                self._apply(WatchEvent(EventType.DELETED, version, version))
                 break
         if isinstance(obj, Pod) and obj.spec.node_name and obj.status.phase not in TERMINAL_PHASES:
             with self._isolation.barrier("ingest", subject_of(obj)):
@@ -202,7 +202,7 @@ class Scheduler:
         """Decide pods until none is ready, or about ``limit`` are decided."""
         options, bindings = self._handle.options, self._bindings
         decided, most = 0, options.run_limit
-        while self._knows_all() and (limit is None or decided < limit):
+        while self._may_decide() and (limit is None or decided < limit):
             if self.is_saturated:
                 break
             if limit is not None:
@@ -211,7 +211,7 @@ class Scheduler:
             if run:
                 decided += len(run)
                 self._decide(run)
-                if self._is_bound_at_once(run[-1]):
+                if self._is_bound_by_feature(run[-1]):
                     bindings.begin()  # the next pod may be the one that it is for
             elif not (bindings.permitted or self._work()):
                 break
@@ -238,7 +238,7 @@ class Scheduler:
     def _exchange(self) -> None:
         """Send the decisions, and apply the events."""
         self._exchange_bindings()
-        self._take_in()
+        self._apply_events()
 
     def _exchange_bindings(self) -> None:
         if not (self._bindings.permitted or self._binder.in_flight or self._binder.settled):
@@ -248,10 +248,10 @@ class Scheduler:
         except Exception as error:  # noqa: BLE001 -- reported
             self._isolation.note("bind", error)
 
-    def _knows_all(self) -> bool:
+    def _may_decide(self) -> bool:
         """Return whether pods may be decided: synced, and no bind has an unknown outcome."""
         if self._bindings.has_unknown_outcome:
-            self._ask()
+            self._list_all()
         return self.is_synced and not self._bindings.has_unknown_outcome
 
     def _work(self) -> bool:
@@ -277,7 +277,7 @@ class Scheduler:
                     self._queue.release(ungated, now_s)
             except Exception as error:  # noqa: BLE001 -- reported
                 self._isolation.note("take_ungated", error)
-        if self._handle.gates.broken:
+        if self._handle.gates.retry_at_s:
             self._queue.release(self._handle.gates.take_due(), now_s)
         self._call_each("wake", self._hooks.wake)
         for active in self._next_pod:
@@ -293,7 +293,7 @@ class Scheduler:
             return []
         return self._queue.pop_run(now_s, most)
 
-    def _is_bound_at_once(self, queued: QueuedPod) -> bool:
+    def _is_bound_by_feature(self, queued: QueuedPod) -> bool:
         try:
             for has_own_bind, _ in self._hooks.bind:
                 if has_own_bind(queued.pod):
@@ -343,7 +343,7 @@ class Scheduler:
         """
         lost = self._bindings.abandon()
         self._handle.attempts.end()
-        left = self._undecided([*run, *lost, *self._failing_with(run[0], lost)])
+        left = self._undecided([*run, *lost, *self._decided_with(run[0], lost)])
         if len(run) > 1:
             *_, (frame, line) = walk_tb(error.__traceback__)
             if (frame.f_code, line) not in self._logged_faults:
@@ -360,13 +360,13 @@ class Scheduler:
                 self._handle.attempts.fail(queued, fault.problem if fault else str(error))
         self._isolation.report(fault)
 
-    def _failing_with(self, head: QueuedPod, lost: Sequence[QueuedPod]) -> list[QueuedPod]:
+    def _decided_with(self, head: QueuedPod, lost: Sequence[QueuedPod]) -> list[QueuedPod]:
         """Return the unplaced pods that were decided with the first pod of a run."""
         pods = [queued.pod for queued in lost]
         keys: list[str] = []
-        for broken in self._hooks.broken:
+        for on_aborted_attempt in self._hooks.on_aborted_attempt:
             with self._isolation.barrier("schedule", head.pod):
-                keys += broken(head.pod, pods)
+                keys += on_aborted_attempt(head.pod, pods)
         return [queued for key in keys if (queued := self._queue.get(key)) is not None]
 
     def _fail_undecided(self, error: Exception) -> None:

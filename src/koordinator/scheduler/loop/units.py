@@ -73,7 +73,7 @@ class PodRun:
         if batch.results and any(map(_has_stated_claim, pods[:count])):
             count = 0
         if count:
-            handle.attempts.chosen(classes[0])
+            handle.attempts.note_node_chosen(classes[0])
             assumed = handle.binder.assume_run(
                 pods[:count], classes[:count], batch.rows, batch.results
             )
@@ -82,13 +82,13 @@ class PodRun:
             choices, assumed = self._cycle.choose_in_sequence(classes), list[Assumed]()
             for queued, pod_class, choice in zip(pods, classes, choices, strict=False):
                 if handle.attempts.is_measured:
-                    handle.attempts.chosen(pod_class)
+                    handle.attempts.note_node_chosen(pod_class)
                 assumed.append(handle.binder.assume(queued, pod_class, choice))
             count = len(assumed)
         if count:
             handle.bindings.permit_all(assumed)
-            for note_placed in handle.hooks.placed:
-                note_placed(pods[:count])
+            for on_placed in handle.hooks.on_placed:
+                on_placed(pods[:count])
         return count
 
     def _are_independent(self, pods: Sequence[QueuedPod], classes: Sequence[PodClass]) -> bool:
@@ -127,13 +127,13 @@ class PodRun:
             scorecard = cycle.extenders.shown_on(scorecard, queued.pod)
         if isinstance(choice, NodeChoice):
             if handle.attempts.is_measured:
-                handle.attempts.chosen(pod_class)
+                handle.attempts.note_node_chosen(pod_class)
             if handle.nominations.known:
                 handle.nominations.forget(queued.pod, choice.node)  # not to count twice there
             assumed = handle.binder.assume(queued, pod_class, choice)
             assumed.scorecard = scorecard
-            for placed in handle.hooks.placed:
-                placed((queued,))
+            for on_placed in handle.hooks.on_placed:
+                on_placed((queued,))
             handle.bindings.permit(assumed)
         elif isinstance(choice, ReserveRefusal):
             handle.nominations.end(queued.pod)

@@ -57,7 +57,7 @@ class HintTable:
             }
         return known
 
-    def ask(self, queued: QueuedPod, event: ClusterEvent) -> Wake:
+    def wake_for(self, queued: QueuedPod, event: ClusterEvent) -> Wake:
         """Run the hints of the plugins that rejected the pod; a pending one skips the backoff."""
         if event.resource == EVERYTHING:
             return Wake.AFTER_BACKOFF

@@ -129,7 +129,7 @@ class SchedulingQueue:
             if is_other:
                 self._pools.log.append(ClusterEvent(EVERYTHING, Action.UPDATE), queued.key)
         elif queued.state in WAITING:
-            wake = max(self._hints.ask(queued, event), Wake(is_other))
+            wake = max(self._hints.wake_for(queued, event), Wake(is_other))
             if wake is not Wake.NO:
                 self._requeue(queued, wake, now_s, event.label)
 
@@ -198,7 +198,7 @@ class SchedulingQueue:
 
     def postpone(self, queued: QueuedPod, now_s: float) -> None:
         """End an attempt without a result for this pod; its gate decides when it continues."""
-        if self._settle(queued, queued.message, now_s):
+        if self._end_attempt(queued, queued.message, now_s):
             self._requeue(queued, Wake.AT_ONCE, now_s, "GangAttemptFailure")
 
     def done(self, queued: QueuedPod) -> None:
@@ -230,7 +230,7 @@ class SchedulingQueue:
         """
         if not rejected_by and not pending_on:
             self.fail(queued, message, now_s)
-        elif self._settle(queued, message, now_s):
+        elif self._end_attempt(queued, message, now_s):
             queued.unschedulable_count += 1
             queued.error_count = 0
             queued.rejected_by = frozenset(rejected_by)
@@ -245,7 +245,7 @@ class SchedulingQueue:
 
     def fail(self, queued: QueuedPod, message: str, now_s: float) -> None:
         """End an attempt that no plugin is to blame for; the next one comes after a backoff."""
-        if self._settle(queued, message, now_s):
+        if self._end_attempt(queued, message, now_s):
             queued.error_count += 1
             self._requeue(queued, Wake.AFTER_BACKOFF, now_s, "ScheduleAttemptFailure")
 
@@ -291,7 +291,7 @@ class SchedulingQueue:
         for plugin in listeners:
             concerned.update(self._pools.waiting.get(plugin, {}))
         for group, example in self._pools.needs.rejected_by(listeners.keys()):
-            if self._hints.ask(example, event) is not Wake.NO:
+            if self._hints.wake_for(example, event) is not Wake.NO:
                 self._pools.needs.touch(group)
         return concerned
 
@@ -412,7 +412,7 @@ class SchedulingQueue:
         """Derive everything redundant again and raise BugError where it differs."""
         self._pools.validate()
 
-    def _settle(self, queued: QueuedPod, message: str, now_s: float) -> bool:
+    def _end_attempt(self, queued: QueuedPod, message: str, now_s: float) -> bool:
         """Note the end of an attempt; False if the pod is not in the queue any more."""
         if self.get(queued.key) is not queued:
             return False
@@ -433,7 +433,7 @@ class SchedulingQueue:
         wake = Wake.NO
         for event, target in missed:
             if target is None or target == queued.key:
-                wake = max(wake, self._hints.ask(queued, event))
+                wake = max(wake, self._hints.wake_for(queued, event))
                 if wake >= enough:
                     break
         return wake
@@ -441,7 +441,7 @@ class SchedulingQueue:
     def _wake(self, concerned: Iterable[QueuedPod], event: ClusterEvent, now_s: float) -> list[str]:
         woken = []
         for queued in concerned:
-            wake = self._hints.ask(queued, event)
+            wake = self._hints.wake_for(queued, event)
             if wake is not Wake.NO:
                 self._requeue(queued, wake, now_s, event.label)
                 if queued.state is not QueueState.GATED:

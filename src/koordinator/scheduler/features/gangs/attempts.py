@@ -362,7 +362,7 @@ class GangScheduler:
         self._handle.queue.take_all(pods, now_s)
         for assumed in placed:
             self._handle.nominations.forget(assumed.queued.pod, assumed.node)
-        for on_placed in self._handle.hooks.placed:
+        for on_placed in self._handle.hooks.on_placed:
             on_placed([assumed.queued for assumed in placed])
         if len(cycle.profile.permit) > 1 or not (placed and self._permit_all(cycle, placed)):
             for assumed in placed:
@@ -398,7 +398,7 @@ class GangScheduler:
                     again_soon=error is not None or bool(decision.reasons),
                 )
             reported.add(id(verdict))
-        self._handle.bindings.settle_waiting()
+        self._handle.bindings.decide_waiting()
 
     def _execute_preemption(
         self, attempt: GangAttempt, by: Pod, headroom: GangHeadroom, gangs: GangCache

@@ -201,7 +201,7 @@ class GangFeature(GroupFeature):
         """
         return self._attempts.dry_runs.try_together(cycle, pods)
 
-    def placed(self, pods: Sequence[QueuedPod]) -> None:
+    def on_placed(self, pods: Sequence[QueuedPod]) -> None:
         """Hold the nodes of members until enough members have one."""
         members = [one.pod for one in pods if one.run_key is None]  # others are in no gang
         for gangs in self.caches:
@@ -222,7 +222,7 @@ class GangFeature(GroupFeature):
         """Return the members of a pod's gang without a node."""
         return [key for gangs in self.caches for key in gangs.unplaced_members(pod)]
 
-    def broken(self, head: Pod, lost: Sequence[Pod]) -> Sequence[str]:
+    def on_aborted_attempt(self, head: Pod, lost: Sequence[Pod]) -> Sequence[str]:
         """Make a member represent its gang after its attempt crashed; return the others."""
         for gangs in self.caches:
             for pod in lost:
@@ -230,7 +230,7 @@ class GangFeature(GroupFeature):
             gangs.set_representative(head)
         return self.pods_sharing_nomination(head)
 
-    def released(self, assumed: Assumed) -> None:
+    def on_released(self, assumed: Assumed) -> None:
         """Unreserve the members that wait together with an unreserved one."""
         pod, bindings = assumed.queued.pod, self._handle.bindings
         for gangs in self.caches:

@@ -104,7 +104,7 @@ class JobQueueFeature(GateFeature):
             return ()
         return [queued for queued in pods if not self._queues.may_be_tried(queued.pod)]
 
-    def placed(self, pods: Sequence[QueuedPod]) -> None:
+    def on_placed(self, pods: Sequence[QueuedPod]) -> None:
         """Remove the jobs of placed pods from their queues."""
         if self._queues.cache.queues:
             for queued in pods:
@@ -189,7 +189,7 @@ class QuotaFeature(Feature):
 
     def _revoke_overuse(self, now_s: float) -> float | None:
         for outcome in self._revoke.step(now_s):
-            self._handle.attempts.evicted(outcome)
+            self._handle.attempts.note_eviction(outcome)
         return None if self._revoke.is_enabled else inf
 
     def follow(self) -> None:
