@@ -100,8 +100,6 @@ def _objects(
     flags: PlanFlags, configuration: DeschedulerConfiguration, *, live: bool
 ) -> Sequence[KubeObject]:
     given = read_input_objects(flags.files, strict=flags.strict) if flags.files else InputObjects()
-    for notice in given.notices():
-        warn(notice)
     objects: Sequence[KubeObject] = given.objects
     if live:
         kinds = _kinds(configuration, descheduler_plugins_for(configuration), str(flags.config))

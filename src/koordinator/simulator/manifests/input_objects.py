@@ -4,7 +4,7 @@ Pods that a cluster has stored carry a uid: they have passed admission, and no n
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Final
 
@@ -106,6 +106,23 @@ def _of_refusals(objects: Sequence[KubeObject], pods: Sequence[Pod]) -> Iterator
             yield f"an API server would refuse {_listed(refused)}: {problem}; used as written here"
 
 
+def runtime_class_notices(objects: Sequence[KubeObject], known: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for each RuntimeClass that new pods name and that is not among ``known``."""
+    missing: dict[str, list[str]] = {}
+    for obj in objects:
+        if isinstance(obj, Pod) and _is_new(obj):
+            name = obj.spec.runtime_class_name
+            if name and name not in known:
+                missing.setdefault(name, []).append(obj.key)
+    for name, keys in missing.items():
+        verb = "names" if len(keys) == 1 else "name"
+        yield (
+            f"there is no RuntimeClass {name!r}, which {pluralized_names(keys, 'pod', SHOWN)} "
+            f"{verb}: an API server would refuse new pods; used as written here. Add the "
+            "RuntimeClass, or remove runtimeClassName"
+        )
+
+
 def _listed(pods: Sequence[Pod]) -> str:
     return pluralized_names([pod.key for pod in pods], "pod", SHOWN)
 
@@ -122,6 +139,7 @@ class InputObjects:
     custom: list[JsonObject] = field(default_factory=list)
     unknown_kinds: Counter[str] = field(default_factory=Counter)  # of operators and other add-ons
     left_out: Counter[str] = field(default_factory=Counter)  # kinds that scheduling never reads
+    runtime_classes: set[str] = field(default_factory=set)  # names of those among them
     unknown: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # (kind, field): texts
 
     def notices(self) -> list[str]:
@@ -170,6 +188,9 @@ class InputObjects:
         whole, missing = with_known_priorities(whole)
         for sentence in (*missing, *admission_notices(whole)):
             on_notice(sentence)
+        if objects is None or objects is self.objects:  # RuntimeClasses of a cluster are not read
+            for sentence in runtime_class_notices(whole, self.runtime_classes):
+                on_notice(sentence)
         return whole
 
     def _with_workloads(

@@ -58,6 +58,7 @@ STDIN = "-"
 _STANDARD_INPUT = "standard input"
 SUFFIXES = (".json", ".yaml", ".yml")
 LARGEST_YAML_BYTES = 256 * MEBI  # reading it takes a minute, of JSON two seconds
+_RUNTIME_CLASS: Final = ("node.k8s.io/v1", "RuntimeClass")
 
 _BEGIN = 1024  # bytes in which the first brace of JSON is expected
 
@@ -162,6 +163,8 @@ def _add(
         if not _is_custom(api_version, kind):
             counted = given.left_out if knows_kind(api_version, kind) else given.unknown_kinds
             counted[f"{kind} ({api_version})"] += 1
+            if (api_version, kind) == _RUNTIME_CLASS:
+                given.runtime_classes.add(_name_of(manifest))
         return None
     obj = _read_object(manifest, place, list_kind)
     controller = _read_controller(manifest, place, obj)
@@ -256,6 +259,13 @@ def _add_custom(
         given.workloads.append((len(given.objects), workload))
     elif (api_version, kind) not in BY_NAME:
         given.unknown_kinds[f"{kind} ({api_version})"] += 1
+
+
+def _name_of(manifest: JsonObject | bytes | msgspec.Raw) -> str:
+    tree = manifest if isinstance(manifest, dict) else decode(manifest, JsonObject)
+    meta = tree.get("metadata")
+    name = meta.get("name") if isinstance(meta, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 @cache

@@ -111,6 +111,17 @@ def test_the_same_cluster_gives_the_same_plan(folder: Path) -> None:
     assert plan(folder, "-o", "json").output == first
 
 
+def test_what_the_plan_leaves_out_is_reported_once(folder: Path) -> None:
+    """A kind that no scheduling depends on."""
+    path = folder / "cluster.json"
+    objects = json.loads(path.read_text())
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}}
+    objects["items"].append(role)
+    path.write_text(json.dumps(objects))
+
+    assert plan(folder, "-o", "json").stderr.count("left out") == 1
+
+
 def test_people_see_a_table_and_a_page(folder: Path) -> None:
     """The page loads nothing; names are escaped."""
     page = folder / "plan.html"

@@ -259,3 +259,30 @@ def test_a_missing_priority_class_is_reported_and_not_fatal() -> None:
     )
     assert "'mine', which 1 pod (default/mine) names: counted with priority 0" in done.stderr
     assert "system-node-critical" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [["schedule"], ["explain", "pods"], ["simulate"]])
+def test_a_missing_runtime_class_is_reported_with_a_remedy(
+    command: list[str], tmp_path: Path
+) -> None:
+    """Once for each class; a class of the manifests, and a pod of a cluster, need no notice."""
+    pods = [
+        pod(runtimeClassName=name) | {"metadata": {"name": f"p-{name}", **meta}}
+        for name, meta in (("kata", {}), ("gvisor", {}), ("runc", {"uid": "stored"}))
+    ]
+    known = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "gvisor"},
+        "handler": "gvisor",
+    }
+    path = tmp_path / "pods.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [known, *pods]}))
+
+    flag = "-w" if command == ["simulate"] else "-f"
+    done = CliRunner().invoke(app, [*command, flag, str(path)])
+
+    text = " ".join(done.stderr.split())
+    assert text.count("there is no RuntimeClass") == 1
+    assert "there is no RuntimeClass 'kata', which 1 pod (default/p-kata) names" in text
+    assert "Add the RuntimeClass, or remove runtimeClassName" in text
