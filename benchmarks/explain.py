@@ -16,7 +16,7 @@ from koordinator.api.meta import LabelSelector, ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.features.explanation.explainer import explain
+from koordinator.scheduler.features.explanations.explainer import explain
 from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.simulator import Embedded
 

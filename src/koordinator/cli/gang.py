@@ -36,7 +36,7 @@ from koordinator.cli.output import Output, console, print_data, print_with_reaso
 from koordinator.domain.gangs import GangDefaults, GangSummary, LayerSummary, gang_summaries
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.text import pluralized_names
-from koordinator.scheduler.explain import Explanation
+from koordinator.scheduler.explanations import Explanation
 from koordinator.simulator.explanations import SHOWN, explain_pods
 
 #: Gates with which gangs of every kind are scheduled, by all that their objects state.

@@ -44,8 +44,8 @@ from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError, KoordinatorError, NotFoundError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.process.inquiries import Inquiries
-from koordinator.scheduler.explain import group_text
-from koordinator.scheduler.features.explanation import explain
+from koordinator.scheduler.explanations import group_text
+from koordinator.scheduler.features.explanations import explain
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator.device_bars import DeviceBars

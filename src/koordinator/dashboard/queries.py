@@ -27,8 +27,8 @@ from koordinator.domain.quota.figures import counted_quotas, quotas_as_data
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import NotFoundError
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.scheduler.explain import Explanation
-from koordinator.scheduler.features.explanation import explain
+from koordinator.scheduler.explanations import Explanation
+from koordinator.scheduler.features.explanations import explain
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 

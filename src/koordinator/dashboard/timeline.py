@@ -14,7 +14,7 @@ from koordinator.dashboard.overview import COLUMNS, ClusterOverview
 from koordinator.dashboard.sources import TimelineMark
 from koordinator.dashboard.waiting_pods import WaitingPods
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.scheduler.explain.sentences import without_names
+from koordinator.scheduler.explanations.sentences import without_names
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 from koordinator.simulator.device_bars import why_disrupted
 

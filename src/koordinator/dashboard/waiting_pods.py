@@ -18,7 +18,7 @@ from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangCache, gang_id, group_reference
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.scheduler.features.explanation.explainer import kind_of
+from koordinator.scheduler.features.explanations.explainer import kind_of
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.simulator.gauge import waiting_cause

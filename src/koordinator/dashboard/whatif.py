@@ -28,7 +28,7 @@ from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.scheduler.contract import PluginSpec
-from koordinator.scheduler.explain import Forecast
+from koordinator.scheduler.explanations import Forecast
 from koordinator.scheduler.fork import FOLLOWED
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator import ScheduleResult, schedule

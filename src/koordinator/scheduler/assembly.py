@@ -17,7 +17,7 @@ from koordinator.foundation.errors import FaultHandler, raise_fault
 from koordinator.scheduler.contract import ActivePlugin, Profile, SchedulerExtender
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.features.deferred_resizes import DeferredResizeFeature
-from koordinator.scheduler.features.explanation import AnswerFeature, ExplanationFeature
+from koordinator.scheduler.features.explanations import AnswerFeature, ExplanationFeature
 from koordinator.scheduler.features.extenders import ExtenderFeature
 from koordinator.scheduler.features.gangs import GangFeature, NoPlaces
 from koordinator.scheduler.features.load_reports import LoadReportFeature

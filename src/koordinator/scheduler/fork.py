@@ -24,7 +24,7 @@ from koordinator.foundation.errors import FaultHandler, InputError, raise_fault
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.contract import AllocationResult, PluginSpec
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
-from koordinator.scheduler.features.explanation import ExplanationFeature
+from koordinator.scheduler.features.explanations import ExplanationFeature
 from koordinator.scheduler.features.gangs import GangFeature
 from koordinator.scheduler.features.nodes import NodePagesFeature
 from koordinator.scheduler.loop import Scheduler, SchedulerOptions

@@ -19,9 +19,9 @@ from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.foundation.text import pluralized_names
 from koordinator.scheduler.contract import PluginSpec
-from koordinator.scheduler.explain import Explanation, Forecast
+from koordinator.scheduler.explanations import Explanation, Forecast
 from koordinator.scheduler.extenders import Connect
-from koordinator.scheduler.features.explanation.explainer import PLACED, explain, key_of, kind_of
+from koordinator.scheduler.features.explanations.explainer import PLACED, explain, key_of, kind_of
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions
 from koordinator.simulator.embedded import STOCK, Embedded, without_binding
 

@@ -17,7 +17,7 @@ from koordinator.domain.gpus.mix import GpuClass, PodMix
 from koordinator.domain.gpus.options import Fragmentation
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.memo import Memo, Memory
-from koordinator.scheduler.explain.sentences import sentence, without_names
+from koordinator.scheduler.explanations.sentences import sentence, without_names
 from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 from koordinator.scheduler.snapshot.gpu_view import gpu_class, gpu_nodes, node_kinds

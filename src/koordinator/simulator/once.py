@@ -12,7 +12,7 @@ from koordinator.cluster.port import Cluster, EventType
 from koordinator.foundation.errors import FaultLog
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import PluginSpec
-from koordinator.scheduler.features.explanation import Explanations
+from koordinator.scheduler.features.explanations import Explanations
 from koordinator.simulator.embedded import Embedded
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordinator.foundation.arrays import FloatArray
-from koordinator.scheduler.explain.sentences import sentence
+from koordinator.scheduler.explanations.sentences import sentence
 from koordinator.simulator.colocation_report import YarnReport
 from koordinator.simulator.numerals import NumberUnit, count, memory
 from koordinator.simulator.page import PageChart, PageSeries

@@ -63,7 +63,7 @@ NOT_OF_SCHEDULE = {
     "zipfile",
     "koordinator.api.schema",
     "koordinator.foundation.cel",
-    "koordinator.scheduler.explain",
+    "koordinator.scheduler.explanations",
     "koordinator.simulator.colocation",
     "koordinator.simulator.api",
     "koordinator.simulator.run",

@@ -16,7 +16,7 @@ from koordinator.api.node import Node
 from koordinator.dashboard.feed import TIME_SHARE, ExplainedCauses
 from koordinator.dashboard.overview import OverviewBuilder
 from koordinator.dashboard.waiting_pods import WaitingPods
-from koordinator.scheduler.explain import by_cause
+from koordinator.scheduler.explanations import by_cause
 from koordinator.simulator.explanations import explain_waiting
 
 QUOTA = "quota.scheduling.koordinator.sh/name"

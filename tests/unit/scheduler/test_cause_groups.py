@@ -2,7 +2,7 @@
 
 import pytest
 
-from koordinator.scheduler.explain import CauseReport, Explanation, in_short
+from koordinator.scheduler.explanations import CauseReport, Explanation, in_short
 
 
 def cause(sentence: str, *on: str) -> CauseReport:

@@ -19,8 +19,8 @@ from koordinator.api.pod_groups import CompositePodGroup, SchedulingPodGroup
 from koordinator.domain.gangs import GangCache, GangDefaults, GroupTree, WorkloadRefs
 from koordinator.domain.gangs.trees import GroupForest
 from koordinator.foundation.clock import to_datetime
-from koordinator.scheduler.explain.gangs import short_gang
-from koordinator.scheduler.features.explanation.explainer import explain
+from koordinator.scheduler.explanations.gangs import short_gang
+from koordinator.scheduler.features.explanations.explainer import explain
 from koordinator.simulator import Embedded
 
 NAMES = ("GenericWorkload", "TopologyAwareWorkloadScheduling", "CompositePodGroup")

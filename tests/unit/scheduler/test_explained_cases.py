@@ -18,7 +18,7 @@ from koordinator.api.codec import apply_merge_patch
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.pod import Pod
-from koordinator.scheduler.explain import Explanation
+from koordinator.scheduler.explanations import Explanation
 from koordinator.simulator import Embedded
 from koordinator.simulator.explanations import explain_pods
 from koordinator.simulator.manifests.reader import read_manifests

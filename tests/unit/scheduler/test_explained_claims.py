@@ -10,8 +10,8 @@ from koordinator.api.kube_version import V1_35
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.scheduler.contract import ObjectRemedy
-from koordinator.scheduler.explain import Explanation
-from koordinator.scheduler.explain.question import Question
+from koordinator.scheduler.explanations import Explanation
+from koordinator.scheduler.explanations.question import Question
 from koordinator.simulator.explanations import explain_pods
 
 DEVICES = "resource.k8s.io/v1"

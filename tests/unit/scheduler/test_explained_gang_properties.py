@@ -18,8 +18,8 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.labels import QUOTA_PREEMPTIBLE
 from koordinator.api.pod import Pod
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.explain import Explanation, Remedy
-from koordinator.scheduler.features.explanation.explainer import explain
+from koordinator.scheduler.explanations import Explanation, Remedy
+from koordinator.scheduler.features.explanations.explainer import explain
 
 World = dict[str, dict[str, Any]]  # manifests by kind and name
 GANG, QUOTA = "pod-group.scheduling.sigs.k8s.io", PREFIX + "name"

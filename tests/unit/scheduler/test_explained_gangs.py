@@ -12,7 +12,7 @@ from tests.worlds import embedded, node
 from koordinator.api.labels import QUOTA_PREEMPTIBLE
 from koordinator.api.pod import Pod
 from koordinator.scheduler.cycle import SchedulingCycle
-from koordinator.scheduler.features.explanation.explainer import explain
+from koordinator.scheduler.features.explanations.explainer import explain
 from koordinator.simulator import Embedded
 
 RAISED_MAX = "raise the max of quota team by cpu:1"

@@ -18,8 +18,8 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.resource_names import BATCH_CPU
 from koordinator.foundation.errors import InputError, NotFoundError
-from koordinator.scheduler.explain import Explanation
-from koordinator.scheduler.features.explanation.explainer import explain
+from koordinator.scheduler.explanations import Explanation
+from koordinator.scheduler.features.explanations.explainer import explain
 from koordinator.simulator.explanations import explain_pods
 
 CPU = "Insufficient cpu"

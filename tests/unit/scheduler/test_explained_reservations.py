@@ -10,7 +10,7 @@ from tests.worlds import embedded, node, pod
 
 from koordinator.api.annotations.reservation import ALLOCATED, ReservationAllocated
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.explain import Explanation
+from koordinator.scheduler.explanations import Explanation
 from koordinator.scheduler.snapshot import Snapshot
 from koordinator.simulator.explanations import explain_pods
 

@@ -23,7 +23,7 @@ from koordinator.api.pod import Container, ContainerPort, Pod
 from koordinator.api.reservation import Reservation
 from koordinator.domain.reserve_pod import is_available
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.explain import NearNode, Remedy
+from koordinator.scheduler.explanations import NearNode, Remedy
 from koordinator.simulator import Embedded
 from koordinator.simulator.embedded import STOCK
 

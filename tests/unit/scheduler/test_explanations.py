@@ -9,7 +9,7 @@ from tests.worlds import START_S, embedded, made, node, pod
 from koordinator.api.meta import KubeObject
 from koordinator.api.schedule_explanation import ScheduleExplanation, ScheduleExplanationStatus
 from koordinator.foundation.errors import Fault
-from koordinator.scheduler.features.explanation.answers import HEARTBEAT_S, REFRESH_S, Explanations
+from koordinator.scheduler.features.explanations.answers import HEARTBEAT_S, REFRESH_S, Explanations
 from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.simulator import Embedded
 

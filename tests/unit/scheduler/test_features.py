@@ -6,7 +6,7 @@ from tests.worlds import START_S, configuration, node, pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.scheduler.assembly import build_scheduler
-from koordinator.scheduler.features.explanation import ExplanationFeature
+from koordinator.scheduler.features.explanations import ExplanationFeature
 from koordinator.scheduler.features.gangs import GangFeature
 from koordinator.scheduler.features.nodes import NodePagesFeature
 from koordinator.scheduler.features.quotas import JobQueueFeature, QuotaFeature

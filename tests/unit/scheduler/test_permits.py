@@ -12,7 +12,7 @@ from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import Binding
 from koordinator.scheduler.contract import NoArgs, Permit, PluginSpec, Refusal
-from koordinator.scheduler.features.explanation.explainer import explain
+from koordinator.scheduler.features.explanations.explainer import explain
 from koordinator.scheduler.loop import (
     Bound,
     Unschedulable,

@@ -15,7 +15,7 @@ from koordinator.api.meta import JsonObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.domain.resized_pods import ResizeRules
-from koordinator.scheduler.features.explanation.explainer import explain
+from koordinator.scheduler.features.explanations.explainer import explain
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.snapshot.axis import CPU
 from koordinator.simulator import Embedded

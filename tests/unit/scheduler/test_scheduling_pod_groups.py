@@ -20,7 +20,7 @@ from koordinator.api.pod_groups import (
     SchedulingWorkload,
 )
 from koordinator.domain.gangs import GangDefaults, gang_summaries
-from koordinator.scheduler.features.explanation.explainer import explain
+from koordinator.scheduler.features.explanations.explainer import explain
 from koordinator.scheduler.profile import watched_kinds
 from koordinator.simulator import Embedded
 

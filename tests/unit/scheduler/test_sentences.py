@@ -10,7 +10,12 @@ import pytest
 import koordinator
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices import allocation
-from koordinator.scheduler.explain.sentences import SENTENCES, has_sentence, sentence, without_names
+from koordinator.scheduler.explanations.sentences import (
+    SENTENCES,
+    has_sentence,
+    sentence,
+    without_names,
+)
 
 ROOT = Path(koordinator.__file__).parent
 

@@ -17,8 +17,8 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.domain.placement_fork import replacement_of
 from koordinator.foundation.clock import VirtualClock
-from koordinator.scheduler.explain import Explanation
-from koordinator.scheduler.features.explanation.explainer import explain
+from koordinator.scheduler.explanations import Explanation
+from koordinator.scheduler.features.explanations.explainer import explain
 from koordinator.scheduler.fork import follow_cluster
 from koordinator.simulator import Embedded
 

@@ -48,9 +48,9 @@ from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.scheduler.explain import CauseReport, Explanation, by_cause
-from koordinator.scheduler.explain.sentences import sentence
-from koordinator.scheduler.features.explanation.explainer import PLACED
+from koordinator.scheduler.explanations import CauseReport, Explanation, by_cause
+from koordinator.scheduler.explanations.sentences import sentence
+from koordinator.scheduler.features.explanations.explainer import PLACED
 from koordinator.simulator.explanations import explain_pods, explain_waiting
 from koordinator.simulator.manifests.input_objects import InputObjects
 from koordinator.simulator.manifests.reader import read_input_objects

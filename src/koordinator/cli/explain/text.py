@@ -17,7 +17,7 @@ from koordinator.foundation.clock import UTC
 from koordinator.foundation.quantity import Quantity
 from koordinator.foundation.text import listed
 from koordinator.scheduler.diagnosis import amount_text
-from koordinator.scheduler.explain import (
+from koordinator.scheduler.explanations import (
     Explanation,
     QueueStatus,
     Remedy,
@@ -26,7 +26,7 @@ from koordinator.scheduler.explain import (
     in_short,
     sentence_of,
 )
-from koordinator.scheduler.explain.sentences import sentence
+from koordinator.scheduler.explanations.sentences import sentence
 
 _GANG = "gang "  # no name of a pod has a space
 NAMED = 3  # pods that are named before the rest is only counted

@@ -4,7 +4,7 @@
 ``quotas``        elastic quotas and their job queues
 ``reservations``  capacity held for future pods
 ``topology``      status of the cluster network topology
-``explanation``   reasons why a pod is pending
+``explanations``  reasons why a pod is pending
 ``audit``         audit trail of decisions with their reasons
 ``metrics``       metrics of the scheduler
 ``nodes``         pages about nodes

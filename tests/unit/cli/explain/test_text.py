@@ -7,8 +7,8 @@ from rich.console import Console
 
 from koordinator.cli.explain.text import print_explanations
 from koordinator.scheduler.contract import Action, EventHint
-from koordinator.scheduler.explain import Explanation, QueueStatus, changed_object
-from koordinator.scheduler.explain.explanation import event_texts
+from koordinator.scheduler.explanations import Explanation, QueueStatus, changed_object
+from koordinator.scheduler.explanations.explanation import event_texts
 
 
 def printed(one: Explanation) -> list[str]:

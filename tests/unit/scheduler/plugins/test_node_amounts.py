@@ -34,7 +34,7 @@ from koordinator.api.pod import Pod
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.assembly import build_scheduler
-from koordinator.scheduler.features.explanation.explainer import explain
+from koordinator.scheduler.features.explanations.explainer import explain
 from koordinator.scheduler.loop import Scheduler, SchedulerOptions, Unschedulable
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState

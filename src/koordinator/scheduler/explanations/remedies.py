@@ -18,11 +18,11 @@ from koordinator.domain.reserve_pod import display_name
 from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.text import listed
 from koordinator.scheduler.contract import ActivePlugin, Refusal, plugins_with
-from koordinator.scheduler.explain.explanation import Remedy
-from koordinator.scheduler.explain.gangs import all_fit, nodes_for_all
-from koordinator.scheduler.explain.gangs import together as as_one
-from koordinator.scheduler.explain.obstacles import Cause, Way
-from koordinator.scheduler.explain.pods import (
+from koordinator.scheduler.explanations.explanation import Remedy
+from koordinator.scheduler.explanations.gangs import all_fit, nodes_for_all
+from koordinator.scheduler.explanations.gangs import together as as_one
+from koordinator.scheduler.explanations.obstacles import Cause, Way
+from koordinator.scheduler.explanations.pods import (
     FIT,
     SHORT,
     changed_for_refusals,
@@ -32,9 +32,9 @@ from koordinator.scheduler.explain.pods import (
     smaller_request_remedy,
     smaller_requests,
 )
-from koordinator.scheduler.explain.question import Question
-from koordinator.scheduler.explain.sentences import reported_in
-from koordinator.scheduler.explain.victims import (
+from koordinator.scheduler.explanations.question import Question
+from koordinator.scheduler.explanations.sentences import reported_in
+from koordinator.scheduler.explanations.victims import (
     budgets_against,
     candidates,
     ended_resizes,

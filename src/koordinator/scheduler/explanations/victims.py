@@ -17,8 +17,8 @@ from koordinator.domain.reserve_pod import display_name, is_reserve_pod, reserva
 from koordinator.domain.resized_pods import granted_requests, least_requests, with_least_requests
 from koordinator.foundation.text import listed
 from koordinator.scheduler.diagnosis import amount_text
-from koordinator.scheduler.explain.explanation import Remedy
-from koordinator.scheduler.explain.question import Question
+from koordinator.scheduler.explanations.explanation import Remedy
+from koordinator.scheduler.explanations.question import Question
 from koordinator.scheduler.preemption import covers
 from koordinator.scheduler.rules.volumes import NO_PROVISIONER, named_claims, storage_class_name
 from koordinator.scheduler.snapshot import PlacedPod, PodClass

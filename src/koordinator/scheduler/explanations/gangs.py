@@ -15,9 +15,9 @@ from koordinator.foundation.text import listed
 from koordinator.scheduler.contract import AllocationResult
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.reserve import reserve
-from koordinator.scheduler.explain.explanation import Remedy
-from koordinator.scheduler.explain.question import Question
-from koordinator.scheduler.explain.victims import is_pinned
+from koordinator.scheduler.explanations.explanation import Remedy
+from koordinator.scheduler.explanations.question import Question
+from koordinator.scheduler.explanations.victims import is_pinned
 from koordinator.scheduler.post_filter import ClassedPod
 from koordinator.scheduler.transaction import Transaction
 

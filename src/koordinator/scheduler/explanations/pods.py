@@ -7,11 +7,16 @@ from msgspec.structs import replace
 from koordinator.api.pod import Pod
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.scheduler.diagnosis import amount_text, quantity
-from koordinator.scheduler.explain.explanation import CauseReport, EmptyCluster, NearNode, Remedy
-from koordinator.scheduler.explain.obstacles import Cause, Way
-from koordinator.scheduler.explain.question import Question
-from koordinator.scheduler.explain.sentences import sentence
-from koordinator.scheduler.explain.victims import ReservedRoom, pending_resizes
+from koordinator.scheduler.explanations.explanation import (
+    CauseReport,
+    EmptyCluster,
+    NearNode,
+    Remedy,
+)
+from koordinator.scheduler.explanations.obstacles import Cause, Way
+from koordinator.scheduler.explanations.question import Question
+from koordinator.scheduler.explanations.sentences import sentence
+from koordinator.scheduler.explanations.victims import ReservedRoom, pending_resizes
 from koordinator.scheduler.rules.smaller_pods import asking_at_most, overhead_of
 
 NAMED = 100  # nodes listed per cause

@@ -20,7 +20,7 @@ from koordinator.scheduler.contract import (
 from koordinator.scheduler.cycle.evaluation import NominatedPods, view_for
 from koordinator.scheduler.cycle.reserve import reserve
 from koordinator.scheduler.cycle.what_if import StateWhatIf
-from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
+from koordinator.scheduler.explanations.obstacles import Cause, Obstacles, obstacles
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 

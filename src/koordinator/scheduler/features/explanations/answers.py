@@ -33,7 +33,7 @@ from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
 
 if TYPE_CHECKING:
-    from koordinator.scheduler.explain import Explanation
+    from koordinator.scheduler.explanations import Explanation
 
 REFRESH_S = 30.0  # interval at which an explanation is computed again
 HEARTBEAT_S = 60.0  # age at which an unchanged status is written again
@@ -48,7 +48,7 @@ def explain(handle: SchedulerHandle, key: str) -> "Explanation":
     Raises NotFoundError for a pod unknown to the scheduler.
     """
     # A dozen modules, which scheduling needs none of: loaded for the first explanation.
-    from koordinator.scheduler.features.explanation import explainer  # noqa: PLC0415
+    from koordinator.scheduler.features.explanations import explainer  # noqa: PLC0415
 
     return explainer.explain(handle, key)
 

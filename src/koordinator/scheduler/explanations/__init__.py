@@ -13,7 +13,7 @@
 The package changes nothing in the cluster and restores the state that it tries remedies on.
 """
 
-from koordinator.scheduler.explain.explanation import (
+from koordinator.scheduler.explanations.explanation import (
     CauseReport,
     EmptyCluster,
     Explanation,
@@ -28,12 +28,12 @@ from koordinator.scheduler.explain.explanation import (
     queue_status,
     sentence_of,
 )
-from koordinator.scheduler.explain.gangs import short_gang, smaller_gang, together
-from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
-from koordinator.scheduler.explain.pods import causes, empty_cluster, nearest_nodes
-from koordinator.scheduler.explain.question import Question, ask
-from koordinator.scheduler.explain.remedies import limited_together, remedies
-from koordinator.scheduler.explain.victims import pending_resize
+from koordinator.scheduler.explanations.gangs import short_gang, smaller_gang, together
+from koordinator.scheduler.explanations.obstacles import Cause, Obstacles, obstacles
+from koordinator.scheduler.explanations.pods import causes, empty_cluster, nearest_nodes
+from koordinator.scheduler.explanations.question import Question, ask
+from koordinator.scheduler.explanations.remedies import limited_together, remedies
+from koordinator.scheduler.explanations.victims import pending_resize
 
 __all__ = [
     "Cause",

@@ -1,6 +1,6 @@
 """Explanations of pending pods, for users and for ScheduleExplanation objects."""
 
-from koordinator.scheduler.features.explanation.answers import (
+from koordinator.scheduler.features.explanations.answers import (
     AnswerFeature,
     ExplanationFeature,
     Explanations,

@@ -16,7 +16,7 @@ from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import EXTENDER
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
 from koordinator.scheduler.cycle.evaluation import NominatedPods, nominated_pods_with_priority
-from koordinator.scheduler.explain import (
+from koordinator.scheduler.explanations import (
     Cause,
     CauseReport,
     Explanation,
