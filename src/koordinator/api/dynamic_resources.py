@@ -25,6 +25,7 @@ RESERVATIONS_MAX: Final = 256  # entries of ``status.reservedFor``
 RESULTS_MAX: Final = 32  # devices of a claim
 SUBREQUESTS_MAX: Final = 8  # of one ``firstAvailable``
 DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"  # finalizer while allocated
+ADMIN_ACCESS: Final = "resource.kubernetes.io/admin-access"  # label of namespaces that may have it
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"  # annotation of a template's claim
 #: annotation of a claim that a scheduler made for extended resources
 EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"

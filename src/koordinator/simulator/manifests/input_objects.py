@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from koordinator.api.colocation import ClusterColocationProfile
 from koordinator.api.core import Namespace
+from koordinator.api.dynamic_resources import ADMIN_ACCESS, ResourceClaim, ResourceClaimTemplate
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.pod import Pod, PodSpec, is_terminal
 from koordinator.api.policy import PriorityClass
@@ -38,21 +39,49 @@ _OF_ADMISSION: Final = {
 
 
 def admission_notices(objects: Sequence[KubeObject]) -> list[str]:
-    """Return a sentence for each way in which pods differ from pods after admission."""
+    """Return a sentence for each way in which objects differ from objects after admission."""
+    notices = list(_of_admin_access(objects))
     pods = [obj for obj in objects if isinstance(obj, Pod) and _is_new(obj)]
-    if not pods:
-        return []
-    return [*_of_profiles(objects, pods), *_of_refusals(objects, pods)]
+    if pods:
+        notices += [*_of_profiles(objects, pods), *_of_refusals(objects, pods)]
+    return notices
 
 
 def _is_new(pod: Pod) -> bool:
     return not pod.metadata.uid and not pod.spec.node_name and not is_terminal(pod)
 
 
+def _namespace_labels(objects: Iterable[KubeObject]) -> dict[str, dict[str, str]]:
+    return {obj.metadata.name: obj.metadata.labels for obj in objects if isinstance(obj, Namespace)}
+
+
+def _of_admin_access(objects: Sequence[KubeObject]) -> Iterator[str]:
+    """Yield a sentence for each claim or template that may not have administrative access."""
+    claims = [
+        obj
+        for obj in objects
+        if isinstance(obj, ResourceClaim | ResourceClaimTemplate) and not obj.metadata.uid
+    ]
+    labels = _namespace_labels(objects) if claims else {}
+    for claim in claims:
+        whole = claim.spec if isinstance(claim, ResourceClaim) else claim.spec.spec
+        named = [
+            request.name
+            for request in whole.devices.requests
+            if request.exactly is not None and request.exactly.admin_access
+        ]
+        namespace = claim.metadata.namespace
+        if named and labels.get(namespace, {}).get(ADMIN_ACCESS) != "true":
+            requests = pluralized_names(named, "request", SHOWN)
+            yield (
+                f"an API server would refuse {claim.KIND} {claim.key}: adminAccess of {requests} "
+                f"requires the label {ADMIN_ACCESS}=true on namespace {namespace}; used as written "
+                f"here. Set it: kubectl label namespace {namespace} {ADMIN_ACCESS}=true"
+            )
+
+
 def _of_profiles(objects: Sequence[KubeObject], pods: Sequence[Pod]) -> Iterator[str]:
-    labels = {
-        obj.metadata.name: obj.metadata.labels for obj in objects if isinstance(obj, Namespace)
-    }
+    labels = _namespace_labels(objects)
     for profile in objects:
         if not isinstance(profile, ClusterColocationProfile):
             continue

@@ -84,6 +84,41 @@ def test_what_admission_would_do_is_reported(
     assert all(part in sentence for part, sentence in zip(expected, result, strict=True))
 
 
+def claim(kind: str, meta: dict[str, Any] | None = None, *, admin: bool = True) -> dict[str, Any]:
+    request = {"name": "monitor", "exactly": {"deviceClassName": "gpu", "adminAccess": admin}}
+    spec: dict[str, Any] = {"devices": {"requests": [request]}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": "all", "namespace": "tools", **(meta or {})},
+        "spec": {"spec": spec} if kind == "ResourceClaimTemplate" else spec,
+    }
+
+
+def namespace(**labels: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "tools", "labels": labels},
+    }
+
+
+ADMIN = "resource.kubernetes.io/admin-access"
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+def test_administrative_access_without_the_label_of_its_namespace_is_reported(kind: str) -> None:
+    """With the command that sets the label; also where the namespace is not in the manifests."""
+    for manifests in ([claim(kind)], [namespace(**{ADMIN: "false"}), claim(kind)]):
+        (sentence,) = notices(*manifests)
+        assert f"would refuse {kind} tools/all: adminAccess of 1 request (monitor)" in sentence
+        assert f"kubectl label namespace tools {ADMIN}=true" in sentence
+
+    assert notices(namespace(**{ADMIN: "true"}), claim(kind)) == []
+    assert notices(claim(kind, admin=False)) == []
+    assert notices(claim(kind, {"uid": "stored"})) == []
+
+
 def test_a_list_of_nothing_is_nothing() -> None:
     """However it is written."""
     for kind, items in (("List", None), ("PodList", None), ("PodList", []), ("NodeList", None)):
