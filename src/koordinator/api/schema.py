@@ -279,7 +279,8 @@ def missing_fields(
     if not isinstance(expected, Mapping) or actual.get(_KEEPS_UNKNOWN):
         return
     properties = actual.get("properties") or {}
-    for name, inner in (expected.get("properties") or {}).items():
+    theirs = expected.get("properties")
+    for name, inner in theirs.items() if isinstance(theirs, Mapping) else ():
         below = join_path(path, name)
         if below == skipped:
             continue

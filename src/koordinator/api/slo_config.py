@@ -5,6 +5,8 @@ nodes that a selector picks.
 Source: koordinator apis/configuration/slo_controller_config.go.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from koordinator.api.annotations.node import ColocationStrategy
@@ -165,3 +167,18 @@ class ResourceAmplificationConfig(ResourceAmplificationStrategy, frozen=True, kw
     """Strategy of the cluster, and strategies of nodes that override it."""
 
     node_configs: tuple[NodeResourceAmplification, ...] = ()  # differences on selected nodes
+
+
+#: Struct of each key of the ConfigMap.
+SECTIONS: Final[Mapping[str, type[ApiStruct]]] = MappingProxyType(
+    {
+        COLOCATION: ColocationConfig,
+        RESOURCE_THRESHOLD: ThresholdConfig,
+        RESOURCE_QOS: ResourceQosConfig,
+        CPU_BURST: CpuBurstConfig,
+        SYSTEM: SystemConfig,
+        HOST_APPLICATION: HostApplicationConfig,
+        CPU_NORMALIZATION: CpuNormalizationConfig,
+        RESOURCE_AMPLIFICATION: ResourceAmplificationConfig,
+    }
+)

@@ -1,5 +1,6 @@
 """Checks of configuration files, and of the ConfigMaps that contain them."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -10,6 +11,7 @@ from msgspec import inspect
 from koordinator.api import slo_config
 from koordinator.api.codec import decode
 from koordinator.api.core import ConfigMap
+from koordinator.api.field_case import with_declared_case
 from koordinator.api.kubescheduler import decode_configuration
 from koordinator.api.kubescheduler.decoder import FORMER_VERSIONS, as_v1
 from koordinator.api.meta import JsonObject
@@ -30,19 +32,8 @@ from koordinator.scheduler.snapshot import ResourceAxis
 SCHEDULER: Final = "KubeSchedulerConfiguration"
 DESCHEDULER: Final = "DeschedulerConfiguration"
 
-#: Sections of the ConfigMap slo-controller-config with the struct of each.
-_SECTIONS: Final[Mapping[str, type[msgspec.Struct]]] = MappingProxyType(
-    {
-        slo_config.COLOCATION: slo_config.ColocationConfig,
-        slo_config.RESOURCE_THRESHOLD: slo_config.ThresholdConfig,
-        slo_config.RESOURCE_QOS: slo_config.ResourceQosConfig,
-        slo_config.CPU_BURST: slo_config.CpuBurstConfig,
-        slo_config.SYSTEM: slo_config.SystemConfig,
-        slo_config.HOST_APPLICATION: slo_config.HostApplicationConfig,
-        slo_config.CPU_NORMALIZATION: slo_config.CpuNormalizationConfig,
-        slo_config.RESOURCE_AMPLIFICATION: slo_config.ResourceAmplificationConfig,
-    }
-)
+#: JSON in the message about a section that the webhook would deny, too.
+_DENIAL: Final = re.compile(r"___(\{.*\})___")
 _WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "parallelism": "nodes are evaluated by array operations",
@@ -169,13 +160,11 @@ def _slo_sections(config_map: ConfigMap, document: Document) -> Iterator[Migrati
     for key, text in config_map.data.items():
         status, message, action = FindingStatus.SAME, "accepted", ""
         if key in rejected:
-            status, message = FindingStatus.ACTION, rejected[key]
+            status, message = FindingStatus.ACTION, _cause(rejected[key])
             action = "correct the section; until then the manager uses its default"
-        elif key not in _SECTIONS:
+        elif key not in slo_config.SECTIONS:
             status, message = FindingStatus.IGNORED, "no component reads this key"
-        elif unknown := list(
-            _unknown(decode_json(text or "{}"), inspect.type_info(_SECTIONS[key]), "")
-        ):
+        elif unknown := _unknown_fields(text, slo_config.SECTIONS[key]):
             status, message = FindingStatus.IGNORED, f"fields without effect: {', '.join(unknown)}"
         yield MigrationFinding(
             kind="ConfigMap",
@@ -194,6 +183,23 @@ def _slo_sections(config_map: ConfigMap, document: Document) -> Iterator[Migrati
         message="manager.config of the chart replaces it",
         action="copy sections that were changed: koord migrate values prints them",
     )
+
+
+def _cause(message: str) -> str:
+    """Return the cause in a message of the manager, which has the form of the original's."""
+    denial = _DENIAL.search(message)
+    inner = decode_json(denial[1])["message"] if denial is not None else message
+    if isinstance(inner, str):
+        return inner.partition(", err: ")[2] or inner
+    return "; ".join(
+        f"{path}: {text if isinstance(text, str) else ', '.join(text)}"
+        for path, text in inner.items()
+    )
+
+
+def _unknown_fields(text: str, kind: type[msgspec.Struct]) -> list[str]:
+    tree = decode_json(with_declared_case(text or "{}", kind))
+    return list(_unknown(tree, inspect.type_info(kind), ""))
 
 
 def _unknown(tree: Any, node: inspect.Type, path: str) -> Iterator[str]:

@@ -1,10 +1,14 @@
 """Checks of API objects: custom resources, their definitions, labels, annotations and webhooks."""
 
 import pkgutil
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
 
 from koordinator.api import annotations as annotation_package
 from koordinator.api import labels as label_keys
@@ -46,8 +50,64 @@ _INSTALLED: Final = (
 )
 
 
+class _SchemaOfVersion(Struct, frozen=True):
+    validation: Any = msgspec.field(name="openAPIV3Schema", default=None)
+
+
+class _Version(Struct, frozen=True):
+    name: str = ""
+    storage: bool = False
+    schema: _SchemaOfVersion = _SchemaOfVersion()
+
+
+class _DefinitionSpec(Struct, frozen=True):
+    group: str = ""
+    scope: str = ""
+    versions: tuple[_Version, ...] = ()
+
+
+class _Definition(Struct, frozen=True):
+    """The compared part of a CustomResourceDefinition."""
+
+    spec: _DefinitionSpec = _DefinitionSpec()
+
+
+class _WebhookService(Struct, frozen=True):
+    path: str = "/"
+
+
+class _WebhookClient(Struct, frozen=True):
+    service: _WebhookService = _WebhookService()
+
+
+class _Webhook(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    client_config: _WebhookClient = _WebhookClient()
+
+
+class _Webhooks(Struct, frozen=True):
+    """The compared part of a configuration of webhooks."""
+
+    webhooks: tuple[_Webhook, ...] = ()
+
+
 def check_object(document: Document) -> Iterator[MigrationFinding]:
     """Yield the findings about an object."""
+    wrong = set()
+    try:
+        for finding in _of_kind(document):
+            if finding.status is FindingStatus.ACTION:
+                wrong.add(finding.field)
+            yield finding
+    except InputError as error:
+        action = "correct the object: the API server rejects it"
+        yield _finding(document, FindingStatus.ACTION, error.path, error.problem, action)
+    if document.kind == "Node":
+        yield from _node_resources(document)
+    yield from (finding for finding in _keys(document) if finding.field not in wrong)
+
+
+def _of_kind(document: Document) -> Iterator[MigrationFinding]:
     kind = BY_NAME.get((document.api_version, document.kind))
     if kind is not None and issubclass(kind, CustomResource):
         yield from _custom_resource(document, kind)
@@ -69,9 +129,6 @@ def check_object(document: Document) -> Iterator[MigrationFinding]:
         )
     elif document.kind in _INSTALLED and _is_of_chart(document):
         yield _finding(document, FindingStatus.CONVERTED, message="this chart installs its own")
-    if document.kind == "Node":
-        yield from _node_resources(document)
-    yield from _keys(document)
 
 
 def _finding(
@@ -110,14 +167,32 @@ def _custom_resource(document: Document, kind: type[CustomResource]) -> Iterator
         return
     unknown = unknown_fields(document.data, kind.API_VERSION, kind.KIND)
     for each in unknown:
-        yield _finding(
-            document,
-            FindingStatus.DIFFERS,
-            each.name,
-            "field without effect; the API server removes it with the next write of the object",
-        )
+        if _is_kept(kind, each.name):
+            message = "no component reads this field"
+            yield _finding(document, FindingStatus.IGNORED, each.name, message)
+        else:
+            message = (
+                "field without effect; the API server removes it with the next write of the object"
+            )
+            yield _finding(document, FindingStatus.DIFFERS, each.name, message)
     if not unknown:
         yield _finding(document, FindingStatus.SAME)
+
+
+def _is_kept(kind: type[CustomResource], path: str) -> bool:
+    """Return whether the API server stores a field that the CRD does not have."""
+    spec = _own_definitions()[f"{kind.PLURAL}.{kind.API_VERSION.partition('/')[0]}"]["spec"]
+    (schema,) = [
+        version["schema"]["openAPIV3Schema"]
+        for version in spec["versions"]
+        if version["name"] == kind.API_VERSION.rpartition("/")[2]
+    ]
+    for name in re.sub(r"\[\d+\]", ".items", path).split("."):
+        if schema.get("x-kubernetes-preserve-unknown-fields"):
+            return True
+        inner = schema if name == "items" else schema.get("properties") or {}
+        schema = inner.get(name) or schema.get("additionalProperties") or {}
+    return False
 
 
 @cache
@@ -126,33 +201,32 @@ def _own_definitions() -> Mapping[str, JsonObject]:
 
 
 def _definition(document: Document) -> Iterator[MigrationFinding]:
-    spec = document.data.get("spec") or {}
-    group = str(spec.get("group", ""))
+    spec = decode(document.data, _Definition).spec
     own = _own_definitions().get(str(document.metadata.get("name")))
     if own is None:
-        if group.endswith(_DOMAIN):
+        if spec.group.endswith(_DOMAIN):
             yield _finding(document, FindingStatus.IGNORED, message="no component reads this kind")
         return
-    if spec.get("scope") != own["spec"]["scope"]:
+    if spec.scope != own["spec"]["scope"]:
         yield _finding(
             document,
             FindingStatus.ACTION,
             "spec.scope",
-            f"is {spec.get('scope')}, must be {own['spec']['scope']}",
+            f"is {spec.scope}, must be {own['spec']['scope']}",
             "delete the CRD with its objects and create them again",
         )
     versions = {version["name"]: version for version in own["spec"]["versions"]}
-    for version in spec.get("versions") or ():
-        name = version.get("name")
+    for version in spec.versions:
+        name = version.name
         if name not in versions:
-            status = FindingStatus.ACTION if version.get("storage") else FindingStatus.DIFFERS
+            status = FindingStatus.ACTION if version.storage else FindingStatus.DIFFERS
             yield _finding(
                 document, status, f"spec.versions[{name}]", "this chart does not serve the version"
             )
             continue
-        theirs = (version.get("schema") or {}).get("openAPIV3Schema") or {}
         ours = versions[name]["schema"]["openAPIV3Schema"]
-        for path in sorted(set(missing_fields(theirs, ours, skipped="metadata"))):
+        theirs = version.schema.validation
+        for path in sorted(set(missing_fields(theirs or {}, ours, skipped="metadata"))):
             yield _finding(
                 document,
                 FindingStatus.DIFFERS,
@@ -175,44 +249,41 @@ def _served_paths() -> frozenset[str]:
 
 
 def _webhooks(document: Document) -> Iterator[MigrationFinding]:
-    for webhook in document.data.get("webhooks") or ():
-        name = str(webhook.get("name", ""))
-        if not name.endswith(_DOMAIN):
+    for webhook in decode(document.data, _Webhooks).webhooks:
+        if not webhook.name.endswith(_DOMAIN):
             continue
-        path = ((webhook.get("clientConfig") or {}).get("service") or {}).get("path", "/")
-        field = f"webhooks[{name}]"
+        path, place = webhook.client_config.service.path, f"webhooks[{webhook.name}]"
         if path in _served_paths():
-            yield _finding(document, FindingStatus.SAME, field, "koord-manager serves this path")
+            yield _finding(document, FindingStatus.SAME, place, "koord-manager serves this path")
         else:
             yield _finding(
                 document,
                 FindingStatus.ACTION,
-                field,
+                place,
                 f"path {path} is not served",
                 "remove the webhook",
             )
 
 
 def _priority_class(document: Document) -> Iterator[MigrationFinding]:
-    name, value = document.metadata.get("name"), document.data.get("value")
+    name, value = str(document.metadata.get("name")), document.data.get("value")
     shipped = {str(band): number for band, number in SHIPPED_PRIORITY_CLASSES.items()}
     if name not in shipped:
         return
-    if value == shipped[str(name)]:
+    if value == shipped[name]:
         yield _finding(document, FindingStatus.SAME)
     else:
         yield _finding(
             document,
             FindingStatus.DIFFERS,
             "value",
-            f"is {value}, in this chart {shipped[str(name)]}",
+            f"is {value}, in this chart {shipped[name]}",
             "install this chart with priorityClasses=false to keep it",
         )
 
 
 def _node_resources(document: Document) -> Iterator[MigrationFinding]:
-    status = document.data.get("status") or {}
-    for name in status.get("allocatable") or {}:
+    for name in _mapping(_mapping(document.data, "status"), "allocatable"):
         if str(name).startswith(_RESOURCES):
             yield _finding(
                 document,
@@ -243,11 +314,11 @@ def _known_annotations() -> Mapping[str, AnnotationCodec[Any] | None]:
 
 def _keys(document: Document) -> Iterator[MigrationFinding]:
     """Yield the findings about labels and annotations of Koordinator."""
-    for key in document.metadata.get("labels") or {}:
+    for key in _mapping(document.metadata, "labels"):
         if _is_own(key):
             is_known = key in _known_labels() or key in _known_annotations()
             yield _key(document, f"metadata.labels[{key}]", is_known=is_known)
-    texts = document.metadata.get("annotations") or {}
+    texts = _mapping(document.metadata, "annotations")
     for key in texts:
         if not _is_own(key):
             continue
@@ -257,12 +328,17 @@ def _keys(document: Document) -> Iterator[MigrationFinding]:
             try:
                 codec.read(decode({"annotations": {key: texts[key]}}, ObjectMeta))
             except InputError as error:
-                yield _finding(
-                    document, FindingStatus.ACTION, field, error.problem, "correct or remove it"
-                )
+                place = error.path if error.path.startswith(field) else field
+                action = "correct or remove it"
+                yield _finding(document, FindingStatus.ACTION, place, error.problem, action)
                 continue
         is_known = key in _known_annotations() or key in _known_labels()
         yield _key(document, field, is_known=is_known)
+
+
+def _mapping(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = data.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def _is_own(key: object) -> bool:

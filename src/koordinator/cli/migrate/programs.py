@@ -8,7 +8,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import typer
+from msgspec import Struct
 
+from koordinator.api.codec import decode
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.cli.commands import COMMANDS
 from koordinator.cli.component.original_flags import NO_RENAMES
@@ -43,18 +45,43 @@ _GATE_PARSERS: Final[Mapping[str, Callable[[str], object]]] = MappingProxyType(
 _VARIABLES: Final = ("NODE_NAME", "POD_NAME", "POD_NAMESPACE", "agent_mode")
 
 
+class _Variable(Struct, frozen=True):
+    name: str = ""
+
+
+class _Container(Struct, frozen=True):
+    name: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[_Variable, ...] = ()
+
+
+class _Spec(Struct, frozen=True):
+    """Spec of a pod, or of a workload."""
+
+    containers: tuple[_Container, ...] = ()
+    template: "_Manifest | None" = None
+
+
+class _Manifest(Struct, frozen=True):
+    spec: _Spec = _Spec()
+
+
 def check_workload(document: Document) -> Iterator[MigrationFinding]:
-    """Yield the findings about the containers of a workload that run a program of the original."""
-    spec = document.data.get("spec") or {}
-    pod = spec if document.kind == "Pod" else (spec.get("template") or {}).get("spec") or {}
-    for index, container in enumerate(pod.get("containers") or ()):
-        line = [*(container.get("command") or ()), *(container.get("args") or ())]
-        if not line or PurePath(str(line[0])).name not in PROGRAMS:
+    """Yield the findings about the containers of a workload that run a program of the original.
+
+    Raises InputError if the API server would reject the workload.
+    """
+    spec = decode(document.data, _Manifest).spec
+    pod = spec.template.spec if spec.template is not None else spec
+    for index, container in enumerate(pod.containers):
+        line = [*container.command, *container.args]
+        if not line or PurePath(line[0]).name not in PROGRAMS:
             continue
-        place = f"containers[{container.get('name', index)}]"
+        place = f"containers[{container.name or index}]"
         head = (document.kind, document.name, document.source)
-        yield from _check_line([str(word) for word in line], head, place)
-        yield from _check_variables(container, head, place, PurePath(str(line[0])).name)
+        yield from _check_line(line, head, place)
+        yield from _check_variables(container, head, place, PurePath(line[0]).name)
         yield MigrationFinding(
             kind=document.kind,
             object=document.name,
@@ -153,7 +180,7 @@ def _problem(program: str, name: str, command: Any, declared: Mapping[str, Any],
 
 
 def _check_variables(
-    container: Mapping[str, Any], head: tuple[str, str, str], place: str, program: str
+    container: _Container, head: tuple[str, str, str], place: str, program: str
 ) -> Iterator[MigrationFinding]:
     command = _command(program)
     read = {
@@ -161,8 +188,7 @@ def _check_variables(
         for each in command.params
         for name in ([each.envvar] if isinstance(each.envvar, str) else each.envvar or ())
     }
-    for variable in container.get("env") or ():
-        name = variable.get("name", "")
+    for name in [variable.name for variable in container.env]:
         if name not in read and name not in _VARIABLES:
             yield MigrationFinding(
                 kind=head[0],

@@ -14,6 +14,7 @@ import msgspec
 
 from koordinator.api.codec import decode, without_nulls
 from koordinator.api.core import ConfigMap
+from koordinator.api.field_case import with_declared_case
 from koordinator.api.meta import LabelSelector
 from koordinator.api.node import Node
 from koordinator.api.resource_qos import NetworkQos, ResourceQosStrategy
@@ -106,11 +107,11 @@ def check_config(
         if not text or (old is not None and old.data.get(checked.key) == text):
             continue
         section = parse_section(checked, text, new.key)
+        system = None
         if isinstance(section, ResourceQosConfig):
-            parse_section(CHECKED[SYSTEM], new.data.get(SYSTEM, ""), new.key)
+            system = parse_section(CHECKED[SYSTEM], new.data.get(SYSTEM, ""), new.key)
         _check_numbers(checked, text, one_sided=True)
-        if isinstance(section, ResourceQosConfig):
-            system = decode(new.data.get(SYSTEM, "").encode(), SystemConfig)
+        if isinstance(section, ResourceQosConfig) and isinstance(system, SystemConfig):
             check_network_qos(section, system)
         check_entries(checked.entries(section), checked.key, needs_names=needs_names)
         changed.append((checked, checked.entries(section)))
@@ -147,12 +148,13 @@ def check_section(checked: CheckedKey, text: str, source: str) -> None:
 
 
 def parse_section(checked: CheckedKey, text: str, source: str) -> msgspec.Struct:
-    """Return a section.  Raises InputError if it is no JSON, or doesn't match the type.
+    """Return a section; the case of field names does not matter.
 
-    If only numbers are out of range, the error lists these numbers.
+    Raises InputError if it is no JSON, or doesn't match the type.  If only numbers are out of
+    range, the error lists these numbers.
     """
     try:
-        return decode(text.encode(), checked.type)
+        return decode(with_declared_case(text, checked.type).encode(), checked.type)
     except InputError as error:
         problems = _number_problems(checked, text, one_sided=False)
         if problems:
@@ -169,7 +171,7 @@ def _check_numbers(checked: CheckedKey, text: str, *, one_sided: bool) -> None:
 
 def _number_problems(checked: CheckedKey, text: str, *, one_sided: bool) -> dict[str, str]:
     try:
-        tree = without_nulls(decode_json(text))
+        tree = without_nulls(decode_json(with_declared_case(text, checked.type)))
     except msgspec.DecodeError:
         return {}
     problems: dict[str, str] = {}

@@ -19,6 +19,7 @@ from koordinator.api import node_slo
 from koordinator.api.annotations.node import ColocationStrategy
 from koordinator.api.codec import decode, encode_part
 from koordinator.api.core import ConfigMap
+from koordinator.api.field_case import with_declared_case
 from koordinator.api.node_slo import overlaid
 from koordinator.api.slo_config import (
     COLOCATION,
@@ -28,6 +29,7 @@ from koordinator.api.slo_config import (
     RESOURCE_AMPLIFICATION,
     RESOURCE_QOS,
     RESOURCE_THRESHOLD,
+    SECTIONS,
     SYSTEM,
     ColocationConfig,
     CpuBurstConfig,
@@ -108,7 +110,11 @@ class _Reader:
     """Reader of one ConfigMap; ``problems`` collects the rejected sections."""
 
     def __init__(self, data: dict[str, str], source: str, last: SloConfig) -> None:
-        self._data, self._source, self._last = data, source, last
+        self._data = {
+            key: with_declared_case(text, SECTIONS[key]) if key in SECTIONS else text
+            for key, text in data.items()
+        }
+        self._source, self._last = source, last
         self.problems: list[ConfigurationProblem] = []
 
     def read(self) -> SloConfig:

@@ -1,6 +1,7 @@
 """``koord migrate check``: findings about objects, configurations and command lines."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import yaml
 from tests.unit.cli.migrate.invocation import check, check_trees, run
 
 from koordinator.api.schema import all_crds
+from koordinator.cli.migrate.documents import Document
+from koordinator.cli.migrate.objects import check_object
 from koordinator.foundation.errors import InputError
 
 NAMESPACE = "koordinator-system"
@@ -61,6 +64,95 @@ def test_unknown_field_of_a_custom_resource_differs(tmp_path: Path) -> None:
 
     assert report.status == 0
     assert report.of("spec.colour")["status"] == "differs"
+
+
+def test_unknown_field_of_a_pod_template_is_kept_by_the_api_server(tmp_path: Path) -> None:
+    """The CRD keeps every field of the template, so that nothing is lost."""
+    template = {"namespace": "default", "spec": {"containers": []}}
+    report = check_trees(tmp_path, reservation("a", template=template))
+
+    finding = report.of("spec.template.namespace")
+    assert (finding["status"], finding["message"]) == ("ignored", "no component reads this field")
+
+
+def test_field_of_an_annotation_that_is_wrong_is_named(tmp_path: Path) -> None:
+    """With its path in the JSON of the annotation, and once."""
+    key = "node.koordinator.sh/pod-cpu-allocs"
+    texts = {key: '[{"namespace": "d", "name": "n", "managedByKubelet": "true"}]'}
+    node = manifest("v1", "Node", "n", metadata={"annotations": texts})
+    report = check_trees(tmp_path, node)
+
+    finding = report.of(f"metadata.annotations[{key}][0].managedByKubelet")
+    assert (finding["status"], finding["message"]) == (
+        "action",
+        'must be true or false, got "true"',
+    )
+    quota = manifest(
+        *("scheduling.sigs.k8s.io/v1alpha1", "ElasticQuota", "q"),
+        metadata={"annotations": {"quota.scheduling.koordinator.sh/runtime": {"cpu": 4}}},
+    )
+    assert check_trees(tmp_path, quota).summary["action"] == 1
+
+
+#: Manifests of the kinds that are compared field by field.
+COMPARED = (
+    workload("Deployment", "koord-scheduler", "--v=4"),
+    manifest("v1", "Pod", "p", spec={"containers": [{"name": "a", "command": ["koordlet"]}]}),
+    manifest(
+        *("v1", "Node", "n"),
+        metadata={"labels": {"koordinator.sh/x": "y"}, "annotations": {"koordinator.sh/x": "y"}},
+        status={"allocatable": {"kubernetes.io/batch-cpu": "1"}},
+    ),
+    manifest(
+        *("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "w"),
+        webhooks=[
+            {"name": "a.koordinator.sh", "clientConfig": {"service": {"path": "/mutate-pod"}}}
+        ],
+    ),
+    manifest("scheduling.k8s.io/v1", "PriorityClass", "koord-prod", value=1),
+    config_map("slo-controller-config", {"colocation-config": "{}"}),
+    config_map("koord-scheduler-config", {"koord-scheduler-config": "kind: X"}),
+    config_map("gpu-shared-resource-templates", {"data.yaml": "{}"}),
+    reservation("r"),
+    {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+     "metadata": {"name": "podmigrationjobs.scheduling.koordinator.sh"},
+     "spec": {"group": "scheduling.koordinator.sh", "scope": "Cluster", "versions": [
+         {"name": "v1alpha1", "storage": True, "schema": {"openAPIV3Schema": {
+             "type": "object", "properties": {"spec": {"items": {"properties": {}}}}}}}]}},
+)  # fmt: skip
+MALFORMED: tuple[Any, ...] = ("text", 7, True, None, [], ["x"], [[3]], {}, {"a": "b"}, 1.5)
+
+
+def places(tree: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each container in a tree with each of its keys."""
+    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    for key, value in list(pairs):
+        yield tree, key
+        if isinstance(value, dict | list):
+            yield from places(value)
+
+
+@pytest.mark.parametrize("tree", COMPARED, ids=lambda tree: tree["metadata"]["name"])
+def test_malformed_manifests_end_no_check(tree: dict[str, Any]) -> None:
+    """Examples of documentation and manifests that are half edited get findings, not a failure."""
+    changed = json.loads(json.dumps(tree))
+    for container, key in places(changed):
+        before = container[key]
+        for value in MALFORMED:
+            container[key] = value
+            for finding in check_object(Document("file", changed)):
+                assert finding.source == "file"
+        container[key] = before
+
+
+def test_manifest_that_the_api_server_rejects_needs_an_action(tmp_path: Path) -> None:
+    """The finding has the path and the type that is wrong there."""
+    deployment = workload("Deployment", "koord-scheduler")
+    deployment["spec"]["template"]["spec"] = "..."
+    finding = check_trees(tmp_path, deployment).of("spec.template.spec")
+
+    assert finding["status"] == "action"
+    assert finding["message"] == 'must be an object, got "..."'
 
 
 def test_labels_and_annotations_of_pods_are_checked(tmp_path: Path) -> None:
@@ -234,6 +326,43 @@ def test_sections_of_slo_controller_config_are_checked(tmp_path: Path) -> None:
         "cpu-burst-config": "ignored",
         "no-such-config": "ignored",
     }
+
+
+def test_case_of_field_names_in_slo_controller_config_does_not_matter(tmp_path: Path) -> None:
+    """Go's decoder ignores it, and an example of the original's documentation depends on that."""
+    data = {
+        "resource-threshold-config": '{"clusterStrategy": {"CPUEvictTimeWindowSeconds": 60}}',
+        "cpu-burst-config": '{"clusterstrategy": {"policyOfNobody": 1}}',
+    }
+    report = check_trees(tmp_path, config_map("slo-controller-config", data))
+
+    assert report.of("data[resource-threshold-config]")["status"] == "same"
+    message = report.of("data[cpu-burst-config]")["message"]
+    assert message == "fields without effect: clusterStrategy.policyOfNobody"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("system-config", '{"clusterStrategy": ', "not valid JSON: input data was truncated"),
+        ("colocation-config", '{"enable": 3}', "enable: must be true or false or null, got 3"),
+        (
+            "resource-threshold-config",
+            '{"clusterStrategy": {"cpuSuppressThresholdPercent": 200}}',
+            (
+                "ResourceThresholdCfg.ClusterStrategy.CPUSuppressThresholdPercent: "
+                "CPUSuppressThresholdPercent must be 100 or less"
+            ),
+        ),
+    ],
+)
+def test_message_about_a_section_is_its_cause(
+    tmp_path: Path, key: str, text: str, message: str
+) -> None:
+    """Events of the manager and answers of the webhook keep the form of the original's."""
+    report = check_trees(tmp_path, config_map("slo-controller-config", {key: text}))
+
+    assert report.of(f"data[{key}]")["message"] == message
 
 
 def test_webhooks_and_priority_classes_are_checked(tmp_path: Path) -> None:

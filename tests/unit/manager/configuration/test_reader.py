@@ -67,6 +67,34 @@ def test_without_a_config_map_all_is_default() -> None:
     assert resolved(strategy(decoded)).cpu_reclaim_percent == 60
 
 
+def test_case_of_field_names_does_not_matter() -> None:
+    """As for Go's decoder: of several spellings of a name, the last one counts."""
+    threshold = {
+        "ClusterStrategy": {"Enable": True, "CPUEvictTimeWindowSeconds": 30, "colour": 1},
+        "nodestrategies": [
+            {"NodeSelector": {"MATCHLABELS": {"Pool": "a"}}, "cpuevicttimewindowseconds": 40}
+        ],
+    }
+    text = '{"enable": true, "cpuReclaimThresholdPercent": 50, "CPUReclaimThresholdPercent": 70}'
+    result = read(resource_threshold=threshold, colocation=text)
+    of = {
+        pool: rendered(result, labels={"Pool": pool})["resourceUsedThresholdWithBE"]
+        for pool in ("a", "b")
+    }
+
+    assert (of["b"]["enable"], of["b"]["cpuEvictTimeWindowSeconds"]) == (True, 30)
+    assert (of["a"]["enable"], of["a"]["cpuEvictTimeWindowSeconds"]) == (True, 40)
+    assert strategy(result).cpu_reclaim_threshold_percent == 70
+
+
+def test_range_is_checked_in_any_case_of_the_field_name() -> None:
+    """A number out of range is found under each spelling."""
+    wrong = {"clusterStrategy": {"CPUEvictTimeWindowSeconds": 0}}
+    _, problems = read_config(config(resource_threshold=wrong))
+
+    assert "CPUEvictTimeWindowSeconds must be greater than 0" in problems[0].message
+
+
 def test_deleted_config_map_stays_in_effect() -> None:
     """An accidental deletion does not remove the strategies."""
     before = read(colocation={"enable": True})
