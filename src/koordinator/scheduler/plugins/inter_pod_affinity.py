@@ -28,6 +28,7 @@ from koordinator.scheduler.contract import (
     Rejections,
 )
 from koordinator.scheduler.diagnosis import did_you_mean, missing_label
+from koordinator.scheduler.rules.topology_domains import pods_around
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.pods import PodCounter, TermKind
 
@@ -270,10 +271,8 @@ def _around(snapshot: Snapshot, counts: IntArray, topology_key: str) -> IntArray
     domains, values = snapshot.label(topology_key)
     if not counts.any():
         return np.zeros(len(counts), np.int64)
-    inside = domains >= 0
-    sums = np.bincount(domains[inside], counts[inside], len(values) + 1).astype(np.int64)
-    sums[len(values)] = 0  # what index -1 reads
-    return sums[domains]
+    kernel = pods_around.compiled if snapshot.uses_kernels else pods_around.reference
+    return kernel(domains, len(values), counts)
 
 
 def _terms(pod: PodClass) -> AffinityTerms:

@@ -34,6 +34,7 @@ from koordinator.scheduler.contract import (
     Rejections,
 )
 from koordinator.scheduler.diagnosis import missing_label
+from koordinator.scheduler.rules.topology_domains import crowding, domain_sums
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.nodes import LabelIds
 from koordinator.scheduler.snapshot.objects import ObjectTable
@@ -111,8 +112,9 @@ class PodTopologySpread:
         for constraint in constraints:
             domains = cluster.label(constraint.key)[0]
             counts, minimum, _ = _spread(cluster, pod, constraint, labelled)
-            skew = counts[domains] + constraint.matches_self - minimum
-            skewed |= (domains >= 0) & (skew > constraint.max_skew) & ~missing
+            crowded = counts + constraint.matches_self - minimum > constraint.max_skew
+            crowded[-1] = False  # nodes without the label
+            skewed |= crowded[domains] & ~missing
             missing |= (domains < 0) & ~skewed
         codes = missing.astype(np.int64) | np.left_shift(skewed, 1, dtype=np.int64)
         rejections = Rejections(codes, (REASON_LABEL, REASON), missing)
@@ -190,15 +192,13 @@ class PodTopologySpread:
                 size = int(np.count_nonzero(considered))
                 counts = pods[feasible]
             else:
-                used = np.zeros(len(values) + 1, bool)
-                used[here[considered]] = True  # nodes without the label make one domain, the last
-                size = int(np.count_nonzero(used))
                 counted = snapshot.alive & _eligible(snapshot, pod, constraint)
                 if all_keys:
                     counted = counted & labelled
-                counts = _per_domain(pods, domains, len(values), counted)[here]
+                kernel = crowding.compiled if snapshot.uses_kernels else crowding.reference
+                counts, size = kernel(domains, len(values), pods, counted, feasible, considered)
             crowd = counts * math.log(size + 2) + (constraint.max_skew - 1)
-            total += np.where(here >= 0, crowd, 0.0)
+            total += crowd if (here >= 0).all() else np.where(here >= 0, crowd, 0.0)
         rounded = np.floor(total + 0.5).astype(np.int64)  # all positive: Go's math.Round
         return np.where(considered, rounded, IGNORED)
 
@@ -207,7 +207,8 @@ class PodTopologySpread:
         counted = raw != IGNORED
         if not counted.any():
             return np.zeros_like(raw)
-        low, high = int(raw[counted].min()), int(raw[counted].max())
+        scored = raw if counted.all() else raw[counted]
+        low, high = int(scored.min()), int(scored.max())
         if high == 0:
             return np.where(counted, MAX_SCORE, 0)
         return np.where(counted, MAX_SCORE * (high + low - raw) // high, 0)
@@ -292,9 +293,7 @@ def _spread(
     domains, values = cluster.label(constraint.key)
     counted = cluster.alive & labelled & _eligible(cluster, pod, constraint)
     pods = cluster.count_pods(constraint.scope, terminating=False)
-    counts = _per_domain(pods, domains, len(values), counted)
-    present = np.zeros(len(values) + 1, bool)
-    present[domains[counted]] = True
+    counts, present = _sums(cluster, domains, len(values), pods, counted)
     minimum = int(counts[present].min()) if present.any() else NO_MINIMUM
     size = int(np.count_nonzero(present))
     return counts, 0 if size < constraint.min_domains else minimum, size
@@ -319,10 +318,12 @@ def _eligible(snapshot: Snapshot, pod: PodClass, constraint: Constraint) -> Bool
     return mask
 
 
-def _per_domain(pods: IntArray, domains: LabelIds, number: int, counted: BoolArray) -> IntArray:
-    """Sum pods by domain over the counted rows, with a trailing 0 for index -1."""
-    counted = counted & (domains >= 0)
-    return np.bincount(domains[counted], pods[counted], number + 1).astype(np.int64)
+def _sums(
+    snapshot: Snapshot, domains: LabelIds, number: int, pods: IntArray, counted: BoolArray
+) -> tuple[IntArray, BoolArray]:
+    """Return the pods by domain on the counted rows, and which domains these are in."""
+    kernel = domain_sums.compiled if snapshot.uses_kernels else domain_sums.reference
+    return kernel(domains, number, pods, counted)
 
 
 def _of_rows(rejections: Rejections, snapshot: Snapshot) -> Rejections:

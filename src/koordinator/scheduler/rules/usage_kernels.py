@@ -11,7 +11,7 @@ import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray, Kernel
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.scheduler.rules.curves import percent_floor
+from koordinator.scheduler.rules.curves import EXACT_BELOW, percent_floor
 
 MAX_SCORE: Final = 100
 HALF: Final = MAX_SCORE // 2
@@ -246,6 +246,7 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
     total: IntArray,
 ) -> None:
     n, more, some = len(fits), len(times) > 0, len(rows) > 0
+    is_plain = not more and not some  # loops over neighbouring rows become vector instructions
     for check in range(len(checks)):
         column, amount = checks[check, 0], checks[check, 1]
         charged, capacity, step = (
@@ -253,11 +254,16 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
             allocatable[column],
             each[column] if more else 0,
         )
+        if is_plain:
+            for i in range(n):
+                fits[i] &= charged[i] + amount <= capacity[i]
+            continue
         for i in range(n):
             row = rows[i] if some else i
             used = charged[row] + amount + (times[i] * step if more else 0)
             fits[i] &= used <= capacity[row]
     points, weights = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    shares, counted = np.empty(n), np.empty(n)
     most = 0  # maximum number of terms of a balance without the fast path for pairs
     start = 0
     for formula in range(len(formulas)):
@@ -277,6 +283,27 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
             capacity, other_capacity = allocatable[one], allocatable[other]
             step, other_step = (each[one], each[other]) if more else (0, 0)
             start = end
+            if is_plain:
+                for i in range(n):
+                    has, other_has = float(capacity[i]), float(other_capacity[i])
+                    whole, other_whole = max(has, 1.0), max(other_has, 1.0)
+                    used, other_used = float(charged[i]), float(other_charged[i])
+                    fraction = min((used + amount) / whole, 1.0)
+                    other_fraction = min((other_used + other_amount) / other_whole, 1.0)
+                    deviation = abs(fraction - other_fraction) / 2
+                    if has <= 0.0 or other_has <= 0.0:
+                        deviation = 0.0
+                    shares[i] = np.floor((1.0 - deviation) * MAX_SCORE)
+                    deviation = abs(min(used / whole, 1.0) - min(other_used / other_whole, 1.0)) / 2
+                    if has <= 0.0 or other_has <= 0.0:
+                        deviation = 0.0
+                    counted[i] = np.floor((1.0 - deviation) * MAX_SCORE)
+                for i in range(n):
+                    points[i] = shares[i]
+                    if kind == BALANCE_CHANGE:
+                        points[i] = HALF + (HALF + points[i] - np.int64(counted[i])) // 2
+                    total[i] += times_score * points[i] if fits[i] else 0
+                continue
             for i in range(n):
                 row = rows[i] if some else i
                 if not fits[i]:
@@ -299,6 +326,31 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                     score = HALF + (HALF + score - before) // 2
                 total[i] += times_score * score
             continue
+        if is_plain and kind < BALANCE:
+            highest = np.int64(0)  # of the capacities
+            for term in range(start, end):
+                capacity = allocatable[terms[term, 0]]
+                for i in range(n):
+                    highest = max(highest, capacity[i])
+            if highest < EXACT_BELOW:  # as ``percent_floor``
+                shares[:], counted[:] = 0.0, 0.0
+                for term in range(start, end):
+                    column, amount = terms[term, 0], float(terms[term, 1])
+                    weight = float(terms[term, 2])
+                    charged, capacity = requested[column], allocatable[column]
+                    if formulas[formula, 2] and column < 2:  # noqa: PLR2004 (cpu, memory)
+                        charged = nonzero[column]
+                    for i in range(n):
+                        has, used = float(capacity[i]), float(charged[i]) + amount
+                        part = min(used, has) if kind == USED else max(has - used, 0.0)
+                        counts = weight if has > 0.0 else 0.0
+                        shares[i] += counts * np.floor(part * 100.0 / max(has, 1.0))
+                        counted[i] += counts
+                start = end
+                for i in range(n):
+                    mean = np.int64(shares[i] / max(counted[i], 1.0))
+                    total[i] += times_score * mean if fits[i] else 0
+                continue
         points[:], weights[:] = 0, 0
         if kind >= BALANCE:
             sums[:], earlier_sums[:] = 0.0, 0.0
