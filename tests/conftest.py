@@ -105,7 +105,7 @@ def _share(config: pytest.Config) -> slice | None:
 
 @pytest.fixture(autouse=True)
 def _logs_as_found() -> Iterator[None]:
-    """Whatever a command that runs in a test does to logging, the next test begins as always."""
+    """Reset logging after each test, since commands change it."""
     root, ours = logging.getLogger(), logging.getLogger("koordinator")
     before = root.level, ours.level
     yield

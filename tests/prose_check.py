@@ -39,11 +39,12 @@ TURNS_OF_MESSAGES = re.compile(
 
 QUESTION = re.compile(r"(What|Which|Who|How|Whether|Where|Why|Whose|When)\b")
 
-#: Openings of a docstring that continues another sentence, such as the name of a test: only a
-#: reader of both understands it.
+#: Openings of a docstring that continues another sentence, such as the name of a test, or is none:
+#: only a reader of both understands it.
 FRAGMENT = re.compile(
     r"(?:And|Or|Nor|Also|But|Then|Else|Otherwise|Unless|Likewise|Ditto|Not even|Such as|So that|"
-    r"So (?:are|do|does|is|the)|As (?:above|before)|The same (?:as|for|goes|of|with))\b"
+    r"So (?:are|do|does|is|the)|As (?:above|before)|The same (?:as|for|goes|of|with)|"
+    r"What|Who|Whose|Which|Whatever|Whoever|However|How)\b"
 )
 
 #: What a line may contain although it matches, since an original or a format spells it so.
@@ -53,6 +54,8 @@ QUOTED = re.compile(r"``[^`]*``|\"[^\"]*\"")
 _JOINT = re.compile(r"\"\s*\n\s*[bfrBFR]{0,2}\"")
 #: Docstring that opens with a question word or a fragment
 _OPENING = re.compile(rf"^\s*[rR]?\"\"\"\s*(?:{QUESTION.pattern}|{FRAGMENT.pattern})", re.MULTILINE)
+
+_DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 Place = tuple[int, str]
 
@@ -65,7 +68,7 @@ def turns_in(path: Path) -> list[Place]:
     tree = ast.parse(source)
     docstrings = list(_docstrings(tree))
     places = [place for node in docstrings for place in _matches(TURNS, node)]
-    places += _bad_openings(tree, docstrings)
+    places += _bad_openings(tree)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             comment = ast.Constant(token.string, lineno=token.start[0])
@@ -78,19 +81,17 @@ def turns_in(path: Path) -> list[Place]:
     return sorted(places)
 
 
-def _bad_openings(tree: ast.Module, docstrings: list[ast.Constant]) -> Iterator[Place]:
+def _bad_openings(tree: ast.Module) -> Iterator[Place]:
     """Yield the docstrings that open with a fragment or, of modules and classes, a question."""
-    for docstring in docstrings:
-        fragment = FRAGMENT.match(str(docstring.value).lstrip())
-        if fragment:
-            text = f"docstring opens with {fragment.group()!r}, so it needs its neighbour"
-            yield docstring.lineno, text
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef):
-            opening = QUESTION.match(ast.get_docstring(node) or "")
-            if opening:
-                line = getattr(node, "lineno", 1)
-                yield line, f"docstring opens with {opening.group()!r}, not with a noun"
+        if not isinstance(node, _DOCUMENTED):
+            continue
+        text, line = ast.get_docstring(node) or "", getattr(node, "lineno", 1)
+        question, fragment = QUESTION.match(text), FRAGMENT.match(text)
+        if question and isinstance(node, ast.Module | ast.ClassDef):
+            yield line, f"docstring opens with {question.group()!r}, not with a noun"
+        elif fragment:
+            yield line, f"docstring opens with {fragment.group()!r}, so it needs its neighbour"
 
 
 def _may_have_turns(source: str) -> bool:
@@ -102,7 +103,7 @@ def _may_have_turns(source: str) -> bool:
 
 def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, _DOCUMENTED):
             first = node.body[0] if node.body else None
             value = first.value if isinstance(first, ast.Expr) else None
             if isinstance(value, ast.Constant) and isinstance(value.value, str):

@@ -85,7 +85,7 @@ def leftovers(controlplane: ControlPlane) -> Leftovers:
 def _left_as_found(
     request: pytest.FixtureRequest, controlplane: ControlPlane, leftovers: Leftovers
 ) -> Iterator[None]:
-    """Whatever a test creates or breaks, the next one starts from the same cluster."""
+    """Restore the cluster after each test."""
     starts = {it.log_path: it.log_size() for it in controlplane.programs.values()}
     request.node.stash[_LOGS] = lambda: [
         (f"end of {it.name}'s log", it.log_tail(starts.get(it.log_path, 0)))

@@ -67,7 +67,7 @@ class Replica(SchedulerProcess):
 
     @property
     def logged(self) -> str:
-        """What it has logged so far."""
+        """Log lines of the replica so far."""
         return self.log.read_text()
 
     def status_of_service(self, path: str) -> int:

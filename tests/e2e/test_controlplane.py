@@ -44,7 +44,7 @@ def test_client_and_server_are_of_one_version(kubectl: Kubectl) -> None:
 
 
 def test_koordinators_kinds_are_served(kubectl: Kubectl) -> None:
-    """What ``koord crds`` prints is established, so that the API server takes its objects."""
+    """The API server accepts objects of the kinds that ``koord crds`` prints."""
     offered = kubectl("api-resources", "--output=name").split()
 
     assert {"noderesourcetopologies", "nodemetrics", "reservations"} <= {

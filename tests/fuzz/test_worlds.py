@@ -22,7 +22,7 @@ def _quiet() -> None:
     "seed", [*range(6), 50313, 777614]
 )  # rounds without end; a place without an event
 def test_no_rule_is_broken(seed: int) -> None:
-    """Whatever happens in it; ``python -m tests.fuzz --seed N --count 1`` makes it smaller."""
+    """The invariants hold in random worlds; ``--seed N --count 1`` repeats one and shrinks it."""
     finding = played(script_of(seed))
     assert finding is None, finding.trace
 
@@ -39,7 +39,7 @@ def test_the_same_seed_has_the_same_outcome(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [3, 12, 122])  # tolerations and requests in other orders
 def test_the_order_of_lists_and_maps_decides_nothing(seed: int) -> None:
-    """Where it means nothing; what comes first, comes first in both worlds."""
+    """Only the order of lists in which it has a meaning is kept in both worlds."""
     one, other = (
         Play(script, checks=False) for script in (script_of(seed), permuted(script_of(seed)))
     )

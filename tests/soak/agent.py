@@ -62,7 +62,7 @@ class AgentChurn:
 
     @property
     def others(self) -> tuple[object, ...]:
-        """What belongs to cluster and machine; and series of the node, rings that fill slowly."""
+        """Containers of cluster and machine, series of the node, and rings that fill slowly."""
         agent = self.world.agent
         series = [one for (_, owner), one in agent.store._series.items() if not owner]
         return self.world.cluster, agent._watch, self.world.tree.host, *series

@@ -58,7 +58,7 @@ class ManagerChurn:
 
     @property
     def others(self) -> tuple[object, ...]:
-        """What belongs to the cluster."""
+        """Containers of the cluster."""
         return self.cluster, self.manager._watch, self.lookup._watch
 
     def round(self, number: int) -> None:

@@ -102,7 +102,7 @@ class SchedulerChurn:
 
     @property
     def others(self) -> tuple[object, ...]:
-        """What belongs to the cluster; and rings: the audit, and the logs of changed rows."""
+        """Containers of the cluster, and rings: the audit, and the logs of changed rows."""
         state = self.world.state
         logs = state.usage_log, state.node_log, state.holds.log
         return self.world.cluster, self.world.scheduler.handle.watch, self._audit, *logs

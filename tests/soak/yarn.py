@@ -48,7 +48,7 @@ class YarnChurn:
 
     @property
     def others(self) -> tuple[object, ...]:
-        """What belongs to the clusters."""
+        """Containers of the clusters."""
         return self.cluster, self.operator._watch, self.yarn
 
     def round(self, number: int) -> None:

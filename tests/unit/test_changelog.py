@@ -24,7 +24,7 @@ def test_every_note_has_a_kind_and_a_sentence() -> None:
 
 
 def test_the_page_names_the_kinds_that_there_are() -> None:
-    """What contributors read is what the tool takes."""
+    """The page for contributors lists the kinds that the tool accepts."""
     assert set(re.findall(r"^\| `([a-z]+)` \|", PAGE, re.MULTILINE)) == KINDS
 
 

@@ -110,7 +110,7 @@ def test_protocol_of_one_class_without_a_rule_is_found(tmp_path: Path) -> None:
         ('"""Rules."""\n\ndef is_a() -> bool:\n    """Whether it is one."""\n', []),
         (
             '"""Rules."""\n\ndef test_a() -> None:\n    """And no pod is lost."""\n',
-            [(4, "docstring opens with 'And', so it needs its neighbour")],
+            [(3, "docstring opens with 'And', so it needs its neighbour")],
         ),
         ('"""Rules."""\n\ndef test_a() -> None:\n    """Others stay, and so do pods."""\n', []),
         ('"""Rules of pods.\n\nNobody is told.\n"""\n', [(3, "Nobody"), (3, "told")]),

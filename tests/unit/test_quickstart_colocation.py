@@ -48,7 +48,7 @@ def taken_over(config_map: ConfigMap) -> SloConfig:
 
 
 def test_cluster_and_simulation_have_one_configuration() -> None:
-    """What was seen without a cluster is what happens on one."""
+    """The simulated configuration is the one that the cluster gets."""
     simulated = next(
         obj
         for manifest in read_workload(EXAMPLE).objects

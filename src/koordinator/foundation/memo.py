@@ -55,5 +55,5 @@ class Remembering(Protocol):
 
     @property
     def memory(self) -> Memory:
-        """What each memo keeps, with the version of it."""
+        """Value that each memo keeps, with its version."""
         ...

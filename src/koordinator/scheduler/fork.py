@@ -54,7 +54,7 @@ class SchedulerFork:
 
     @property
     def scheduler_names(self) -> AbstractSet[str]:
-        """Whose pods can be tried."""
+        """Names of the schedulers whose pods can be tried."""
         return self._scheduler.cycles.keys()
 
     def follow(self) -> None:

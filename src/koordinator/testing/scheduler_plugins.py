@@ -112,7 +112,7 @@ class PluginCase:
 
     @functools.cached_property
     def shared(self) -> tuple[ClusterState, Any, list[PodClass]]:
-        """What ``build`` returned once, for checks that only ask the plugin for results.
+        """Plugin that ``build`` returned once, for checks that change nothing in it.
 
         ``check_pure`` proves that asking changes nothing.
         """

@@ -101,7 +101,7 @@ def test_missing_objects_are_reported_by_name(cluster: Cluster) -> None:
 
 
 def test_update_of_an_old_version_conflicts(cluster: Cluster) -> None:
-    """Who writes an object that changed since it was read must read again."""
+    """A writer of an object that changed since it was read must read it again."""
     read = cluster.create(pod("a"))
     cluster.update(annotated(read, by="another"))
 
@@ -248,7 +248,7 @@ def test_patch_may_have_preconditions(cluster: Cluster) -> None:
 
 
 def test_a_patch_to_something_invalid_is_refused(cluster: Cluster) -> None:
-    """What a patch makes must be valid; otherwise nothing is written."""
+    """The patched object must be valid; otherwise nothing is written."""
     created = cluster.create(pod("a"))
 
     with pytest.raises(InvalidError):
@@ -331,7 +331,7 @@ def test_cluster_scoped_kinds_have_no_namespace(cluster: Cluster) -> None:
 
 
 def test_invalid_objects_are_refused(cluster: Cluster) -> None:
-    """What breaks a rule of the API is not stored, and the text names the field."""
+    """An object that violates a rule of the API is not stored; the error names the field."""
     with pytest.raises(InvalidError, match=r"metadata\.name"):
         cluster.create(pod("Not_A_Name"))
     with pytest.raises(InvalidError, match=r"metadata\.name"):

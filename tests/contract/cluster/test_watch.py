@@ -139,7 +139,7 @@ def test_a_watch_starts_with_what_exists(cluster: Cluster) -> None:
 
 
 def test_initial_objects_are_delivered_kind_by_kind(cluster: Cluster) -> None:
-    """Who needs nodes before pods names them first."""
+    """Kinds are delivered in the order in which the caller lists them."""
     cluster.create(pod("a"))
     cluster.create(node("z"))
 
@@ -236,7 +236,7 @@ def test_a_field_that_is_not_offered_is_refused(cluster: Cluster) -> None:
 
 
 def test_changes_during_a_broken_stream_are_delivered(bed: Bed) -> None:
-    """Who lost changes gets the difference, and later changes as usual."""
+    """A watcher that lost changes receives the difference, then later changes."""
     cluster = bed.cluster
     for name in ("changed", "deleted", "same"):
         cluster.create(pod(name))
@@ -259,7 +259,7 @@ def test_changes_during_a_broken_stream_are_delivered(bed: Bed) -> None:
 
 
 def test_a_refreshed_watch_is_up_to_date(bed: Bed) -> None:
-    """What happened before is delivered before the bookmark, and nothing twice."""
+    """Earlier changes are delivered before the bookmark, and none twice."""
     cluster = bed.cluster
     cluster.create(pod("old"))
     watch = started(cluster, Node, Pod)

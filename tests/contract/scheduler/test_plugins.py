@@ -81,7 +81,7 @@ def test_the_plugin_keeps_the_contract(check: Callable[[], None]) -> None:
     ],
 )
 def test_other_arguments_keep_the_contract(name: str, args: Args) -> None:
-    """Where they lead to other code."""
+    """The arguments select other code of the plugin than the defaults."""
     mark = plugin_contract(_BY_NAME[name], args={name: args})
     (case,) = mark.args[1]
     case.values[0]()

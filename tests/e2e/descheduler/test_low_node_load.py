@@ -200,7 +200,7 @@ def test_the_installed_rights_are_enough(
 def test_plan_is_reviewed_and_applied(
     controlplane: ControlPlane, mover: Mover, started: Callable[..., DeschedulerProcess]
 ) -> None:
-    """What is created is what was shown; the descheduler makes the moves where they were proven."""
+    """The descheduler makes the moves of the reviewed plan."""
     hot, cool, full = sorted(NODES, key=list(mover.pods().values()).count, reverse=True)
     rest = str(4 - list(mover.pods().values()).count(full))
     mover.apply(

@@ -31,7 +31,7 @@ def test_recreated_node_accounts_for_its_pods(stage: Stage) -> None:
 
 @pytest.mark.parametrize("answer", [None, 403])
 def test_node_is_deleted_during_a_bind(stage: Stage, answer: int | None) -> None:
-    """When the node comes back, the pod counts there if it was bound to it, else where it is."""
+    """A pod bound to the node counts there when the node is added again."""
     stage.start()
     stage.add_nodes(node("n1", pods=1))
     blocked = stage.interposer.hold("POST", f"/a{BIND}", times=1)

@@ -39,7 +39,7 @@ def check_all_bound(api: Endpoint, witness: Witness) -> None:
 def test_scheduler_survives_a_restart_of_the_api_server(
     controlplane: ControlPlane, witness: Witness
 ) -> None:
-    """Whatever was under way, every pod is bound in the end and no node bears too much."""
+    """Every pod is bound in the end, and no node is overcommitted."""
     witness.wait_for(PODS // 5)
     controlplane.stop_apiserver()
     assert len(witness.bound) < PODS

@@ -176,7 +176,7 @@ def test_image_has_public_authorities(root: Root) -> None:
 
 
 def test_image_records_its_packages(root: Root) -> None:
-    """Where scanners look."""
+    """The list of packages is in the file that vulnerability scanners read."""
     records = root.folder / "var/lib/dpkg/status.d"
     recorded = {
         (record.name, *re.findall("^Version: (.*)$", record.read_text(), re.MULTILINE))

@@ -1,4 +1,4 @@
-"""Whatever part of the node is killed, containers go on starting, and end up where they belong."""
+"""Kills of parts of a node: containers still start, and get their resources in the end."""
 
 import json
 import signal

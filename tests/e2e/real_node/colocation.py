@@ -255,7 +255,7 @@ class QuietMachine:
 
     @property
     def program(self) -> list[str]:
-        """What a command is run by."""
+        """Program that runs a command."""
         return [
             "unshare",
             "--mount",

@@ -224,7 +224,7 @@ BEYOND = (
 def test_selectors_are_accepted_and_refused_as_by_the_api_server(
     controlplane: ControlPlane,
 ) -> None:
-    """What is missing here is refused with its name before anything is evaluated."""
+    """Unsupported functions are refused by name before the expression is evaluated."""
     for expression in (*ACCEPTED, *REFUSED):
         selector = compile_selector(expression)
         is_taken = is_accepted(controlplane, expression)

@@ -73,7 +73,7 @@ def agent(controlplane: ControlPlane, machine: MachineOfFiles) -> Iterator[Agent
 def test_the_whole_loop(
     controlplane: ControlPlane, user: User, agent: AgentProcess, machine: MachineOfFiles
 ) -> None:
-    """What the node agent measures becomes batch resources, on which a batch pod is placed.
+    """Measured usage becomes batch resources, on which a batch pod is placed.
 
     Then the node agent throttles that pod by the same configuration.
     """

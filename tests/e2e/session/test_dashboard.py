@@ -80,7 +80,7 @@ def waiting(frame: Any) -> dict[str, str]:
 
 
 def test_page_follows_pods(user: User, pages: Pages) -> None:
-    """What the scheduler decides is seen; the dashboard itself decides nothing."""
+    """The page shows the scheduler's decisions; the dashboard decides nothing."""
     user.apply(node("only", "2"))
     user.apply(pod("fits", "1"), pod("waits", "64"))
     user.node_of("fits")

@@ -175,7 +175,7 @@ def test_a_pod_gets_its_devices_and_cpus_from_one_numa_node(user: User) -> None:
 def test_a_restarted_scheduler_gives_nothing_out_twice(
     controlplane: ControlPlane, user: User, scheduler: SchedulerProcess
 ) -> None:
-    """What pods hold stands in their annotations; ``koord node show`` reads it there, too."""
+    """Allocations are read from annotations; ``koord node show`` reads them there, too."""
     user.apply(*machine("n0"), *machine("n1"))
     before = [asking(f"a{i}", gpu="50") for i in range(4)] + [asking("pair", gpu="200")]
     user.apply(*before)

@@ -62,7 +62,7 @@ def metric(name: str) -> Manifest:
 
 
 def test_a_hot_node_is_avoided_and_named_in_the_event(user: User) -> None:
-    """Whatever else speaks for it; the pod that fits nowhere else waits until it cools down."""
+    """A pod that fits on no other node waits until the hot node's usage falls."""
     user.apply(node("hot", "16"), node("cool", "4"), metric("hot"), metric("cool"))
     report(user, "hot", "15")
     report(user, "cool", "100m")

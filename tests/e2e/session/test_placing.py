@@ -36,7 +36,7 @@ def controllers(controlplane: ControlPlane) -> None:
 
 @pytest.mark.usefixtures("controllers")
 def test_a_deployment_has_one_replica_per_node(user: User) -> None:
-    """What required anti-affinity allows is scheduled; the rest waits for another node."""
+    """Replicas that required anti-affinity forbids wait for another node."""
     apart = required_pod_affinity("podAntiAffinity", {"app": "web"}, HOST)
     user.apply(*(node(f"n{i}") for i in range(3)))
 
@@ -87,7 +87,7 @@ def test_a_daemon_runs_on_every_node(user: User) -> None:
 
 
 def test_pods_are_spread_over_zones(user: User) -> None:
-    """However many nodes a zone has, it gets its share."""
+    """Each zone gets its share, however many nodes it has."""
     zones = {"a0": "a", "a1": "a", "a2": "a", "b0": "b"}
     user.apply(*(node(name, labels={ZONE: zone}) for name, zone in zones.items()))
     labels = {"app": "web"}
@@ -128,7 +128,7 @@ def test_node_labels_and_taints_are_respected(user: User) -> None:
 
 
 def test_pod_of_higher_priority_is_bound_first(user: User) -> None:
-    """When room appears, priority decides who gets it, not who came first."""
+    """Priority decides which waiting pod gets a freed place, not the waiting time."""
     user.apply(
         node("n0", "1"),
         priority_class("high", 1000, preemptionPolicy="Never"),

@@ -93,7 +93,7 @@ def session(user: User) -> dict[str, str]:
 def test_a_replayed_session_gives_the_same_bindings(
     user: User, controlplane: ControlPlane, tmp_path: Path
 ) -> None:
-    """What waited waits again, what was bound is bound to the same node."""
+    """Waiting pods wait again, and bound pods are bound to the same nodes."""
     with Recording(controlplane, tmp_path) as recording:
         nodes = session(user)
     outcomes = recording.replayed()

@@ -57,7 +57,7 @@ class DecidedHere:
 
     @property
     def summary(self) -> str:
-        """What a user sees."""
+        """Decision as a user sees it."""
         if self.bound is not None:
             return f"on {self.bound.node}"
         return self.refused.message if self.refused is not None else "nothing"

@@ -138,7 +138,7 @@ class RealYarn:
 
     @property
     def node_id(self) -> str:
-        """How the NodeManager registers."""
+        """Id with which the NodeManager registers."""
         return f"localhost:{self._node_port}"
 
     @property

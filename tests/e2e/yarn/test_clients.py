@@ -62,7 +62,7 @@ def resize(client: ResourceManager, yarn: RealYarn, to: YarnResource, timeout_ms
 
 @pytest.mark.usefixtures("node_manager")
 def test_both_ways_see_and_change_the_same(yarn: RealYarn, connected: Connect) -> None:
-    """What one sets the other one reads, and the NodeManager admits containers by it."""
+    """A limit set by one client is read by the other; the NodeManager follows it."""
     rest, rpc = connected(YarnApi.REST), connected(YarnApi.RPC)
     for client, amounts in ((rest, YarnResource(6, 4096)), (rpc, YarnResource(3, 2048))):
         resize(client, yarn, amounts)

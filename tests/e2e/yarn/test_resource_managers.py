@@ -68,7 +68,7 @@ def test_the_active_one_is_found_by_asking(
     yarn: RealYarn,
     authority: Authority,
 ) -> None:
-    """When the active one dies, the other one gets limits as soon as it is made active."""
+    """A standby that becomes active gets the limits immediately."""
     yarn.kill("nm")
     yarn.start_node_manager()  # which forgets what the last test has given it
     eventually(lambda: yarn.limit() == REGISTERED, 60)

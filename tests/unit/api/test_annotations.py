@@ -176,7 +176,7 @@ def annotated(**annotations: str) -> ObjectMeta:
 
 @pytest.mark.parametrize(("codec", "text"), EXAMPLES, ids=lambda part: getattr(part, "key", ""))
 def test_examples_survive_reading_and_writing(codec: AnnotationCodec[Any], text: str) -> None:
-    """What one component writes, another one reads, and nothing of it is lost."""
+    """An example that is read and written again has the same content."""
     value = codec.read(annotated(**{codec.key: text}))
 
     assert codec.entry(value) == {codec.key: text}
@@ -304,7 +304,7 @@ def test_partitions_may_be_grouped_by_link_type(group: str) -> None:
     ],
 )
 def test_broken_partitions_are_refused_with_their_place(group: str, path: str) -> None:
-    """Whatever stands where a partition should."""
+    """The value at the place of a partition may be of any JSON type."""
     meta = annotated(**{devices.GPU_PARTITIONS: f'{{"1":{group}}}'})
 
     with pytest.raises(InputError, match=rf"gpu-partitions\]{path}"):
@@ -402,7 +402,7 @@ def test_gang_minimum_is_a_number_of_32_bits(text: str, minimum: int | None) -> 
     ("text", "wait"), [("90s", Duration(seconds=90)), ("0", None), ("-1s", None), ("soon", None)]
 )
 def test_gang_waits_for_a_positive_time_or_the_default(text: str, wait: Duration | None) -> None:
-    """What can't be read, zero and less leave it to the configuration."""
+    """Invalid times, zero and negative times select the configured default."""
     assert gang.waiting_time(annotated(**{gang.WAITING_TIME: text})) == wait
 
 

@@ -83,7 +83,7 @@ def test_a_manifest_survives_decoding_and_encoding(data: dict[str, Any] | bytes)
 @given(st.lists(st.text()))
 @example(["a\u2028b", "a\u2029b", "a\u0085b", "a\nb", "a\r\n\x0b\x0c\x1c\x1d\x1e"])
 def test_objects_with_any_text_survive_as_lines(texts: list[str]) -> None:
-    """Whatever separates lines in Unicode is part of a text."""
+    """Unicode line separators are a part of a text."""
     nodes = [
         Node(metadata=ObjectMeta(name=f"n{number}", annotations={"a": text}))
         for number, text in enumerate(texts)
@@ -93,7 +93,7 @@ def test_objects_with_any_text_survive_as_lines(texts: list[str]) -> None:
 
 
 def test_api_version_and_kind_come_first_and_empty_fields_are_left_out() -> None:
-    """What we write reads like what people write."""
+    """Written objects look like manifests that people write."""
     assert encode(Node(metadata=ObjectMeta(name="a"))) == (
         b'{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"}}'
     )

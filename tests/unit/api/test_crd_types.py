@@ -274,7 +274,7 @@ def changed(kind: str, path: str, value: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", MANIFESTS)
 def test_examples_survive_reading_and_writing(kind: str) -> None:
-    """What a user wrote is written back under the same names, with the same values."""
+    """An example that is read and written again has the same content."""
     assert to_manifest(read(manifest(kind))) == manifest(kind)
 
 

@@ -433,7 +433,7 @@ def test_load_aware_defaults_depend_on_each_other() -> None:
 
 
 def test_koordinator_defaults() -> None:
-    """What koord-scheduler assumes when its plugins are not configured."""
+    """The defaults equal koord-scheduler's for plugins without configuration."""
     numa, devices = NodeNUMAResourceArgs(), DeviceShareArgs()
     quota, reservation = ElasticQuotaArgs(), ReservationArgs()
 

@@ -57,7 +57,7 @@ def test_only_nesting_beyond_the_limit_is_refused(tree: Any, levels: int) -> Non
 
 @given(TREES, st.integers(DEEPEST - 4, DEEPEST + 5))
 def test_cutting_leaves_all_that_is_not_too_deep(tree: Any, levels: int) -> None:
-    """What is cut is null; what is not stays byte for byte."""
+    """Parts that are too deep become null; the other bytes stay unchanged."""
     whole = {"first": nested(tree, levels), "last": "\\]"}
     text = json.dumps(whole).encode()
 

@@ -151,7 +151,7 @@ def test_groups_of_the_community_are_approved(name: str) -> None:
 
 
 def test_names_scope_and_columns() -> None:
-    """What kubectl shows, and how it may be called."""
+    """The definition has kubectl's short names, scope and printed columns."""
     spec = crd(Reservation)["spec"]
 
     assert spec["group"] == "scheduling.koordinator.sh"

@@ -48,7 +48,7 @@ def test_the_summary_for_people(trail: str) -> None:
 
 
 def test_filters_restrict_both(trail: str) -> None:
-    """What is left out of the list is left out of the summary."""
+    """Entries that are filtered out of the list are not in the summary, either."""
     arguments = ["audit", trail, "--outcome", "bound", "-o", "json"]
     done = CliRunner().invoke(app, arguments)
 

@@ -43,7 +43,7 @@ def test_a_desktop_has_a_browser(desktop: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pipe_gets_no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What goes into a file or pipe is as it always was."""
+    """The output to a file or pipe is the plain one."""
     monkeypatch.setenv("DISPLAY", ":0")
     assert not browser.has_browser()
 

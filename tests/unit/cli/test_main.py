@@ -156,7 +156,7 @@ def test_a_misspelt_command_is_corrected() -> None:
 
 
 def test_the_completion_of_a_command_shows_its_flags() -> None:
-    """What follows a command is completed by the command itself."""
+    """Arguments of a command are completed by the command itself."""
     environment = {
         "_KOORD_COMPLETE": "complete_bash",
         "COMP_WORDS": "koord schedule --dry",

@@ -31,7 +31,7 @@ def printed(rows: list[tuple[str, str, str]], width: int) -> str:
 
 @pytest.mark.parametrize("width", [20, 80, 200])
 def test_names_are_neither_broken_nor_cut(width: int) -> None:
-    """However narrow the terminal: they are searched for, and copied."""
+    """Names stay whole in a narrow terminal, since users search for them and copy them."""
     text = printed([(POD, "-", WHY), ("default/[a]", NODE, "")], width)
 
     for name in (POD, NODE, "default/[a]"):

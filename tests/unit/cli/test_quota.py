@@ -150,7 +150,7 @@ def test_nothing_to_look_at_is_an_error() -> None:
 
 
 def test_queues_and_quota_warnings_are_shown(tmp_path: Path) -> None:
-    """How many pods wait, and how; what admission would refuse is a warning."""
+    """The page has the number of waiting pods by state, and a warning for invalid quotas."""
     queue = quota("a", "dept", most=8, least=7)
     queue["metadata"]["annotations"] = {PREFIX + "queue-policy": "strict"}  # type: ignore[index]
     path = tmp_path / "all.yaml"
@@ -167,7 +167,7 @@ def test_queues_and_quota_warnings_are_shown(tmp_path: Path) -> None:
 
 
 def test_brackets_in_a_reason_are_printed(tmp_path: Path) -> None:
-    """What a pod exceeds stands in brackets, which are not markup."""
+    """The exceeded amounts are in brackets, which are not markup."""
     path = tmp_path / "all.yaml"
     objects = (NODE, quota("dept", most=8, least=6), pod("x", "dept", 9))
     path.write_text(yaml.safe_dump_all(objects))

@@ -70,7 +70,7 @@ def test_a_configuration_that_has_a_name_can_be_tried(recording: str) -> None:
 
 
 def test_another_configuration_for_people(recording: str, tmp_path: Path) -> None:
-    """What is different, and the totals."""
+    """The table has the differences and the totals."""
     config = tmp_path / "packing.yaml"
     config.write_text(yaml.safe_dump(PACKING))
     done = CliRunner().invoke(app, ["replay", recording, "--config", str(config)])

@@ -100,7 +100,7 @@ def test_the_class_is_settled_when_the_claim_is_made() -> None:
 
 
 def test_default_class_is_found_at_any_position_of_the_manifests() -> None:
-    """Whether objects or manifests are loaded."""
+    """Objects and manifests are loaded in the same way."""
     objects = [claim(), default_class("standard")]
     from_manifests = MemoryCluster(VirtualClock(0.0))
     from_manifests.load_manifests([to_manifest(obj) for obj in objects])

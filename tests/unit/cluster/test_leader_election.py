@@ -426,7 +426,7 @@ def test_followers_read_the_lease_four_times_per_retry_period(bed: Bed) -> None:
 
 
 def test_the_end_of_a_lease_is_not_slept_through(bed: Bed) -> None:
-    """Who waits comes back at the very moment."""
+    """A waiting replica wakes up at the time at which the lease expires."""
     bed.candidate("a").attempt()
     elector = bed.candidate("b")
     elector.attempt()

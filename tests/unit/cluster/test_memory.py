@@ -181,7 +181,7 @@ def test_manifests_keep_unknown_fields(*, as_bytes: bool) -> None:
 
 
 def test_a_manifest_that_is_wrong_is_an_input_error() -> None:
-    """Who wrote the manifest must fix it: that is not the server's failure."""
+    """The error is the author's, and no failure of the server."""
     with pytest.raises(InputError, match="containers"):
         new_cluster().load_manifests(
             [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}}]

@@ -42,7 +42,7 @@ def test_failures_back_off() -> None:
 
 
 def test_a_key_can_be_forgotten() -> None:
-    """Whatever it waits for."""
+    """A forgotten key is due neither by time nor by event."""
     queue: ReconcileQueue[str] = ReconcileQueue()
     queue.add("a")
     queue.add_at("b", 1.0)
@@ -54,7 +54,7 @@ def test_a_key_can_be_forgotten() -> None:
 
 
 def test_success_sets_the_next_time() -> None:
-    """Whatever was planned before; a key that is put off does not come early."""
+    """The new time replaces the planned one; a postponed key is not due earlier."""
     queue: ReconcileQueue[str] = ReconcileQueue()
     queue.add_at("a", 5.0)
     for again_s in (7.0, 9.0):

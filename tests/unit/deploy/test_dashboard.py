@@ -25,7 +25,7 @@ TEMPLATE: Path = CHART / "templates/koord-dashboard/dashboard.yaml"
 
 
 def test_it_is_off_by_default() -> None:
-    """Who installs the chart as it is gets no page and no account for it."""
+    """A default installation has neither the page nor its service account."""
     assert VALUES["dashboard"]["enabled"] is False
     assert not [name for _, name in OBJECTS if "dashboard" in name]
 

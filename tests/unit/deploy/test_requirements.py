@@ -53,7 +53,7 @@ def test_each_dependency_is_locked_to_a_version_that_it_accepts(file: str) -> No
 
 @pytest.mark.parametrize("file", OF_FILE)
 def test_all_files_lock_the_same_versions(file: str) -> None:
-    """What is tested is what the image runs."""
+    """The tested versions are those in the image."""
     assert {name: locked("all")[name] for name in locked(file)} == locked(file)
 
 

@@ -49,7 +49,7 @@ def test_results_of_a_release_replace_those_of_its_last_run() -> None:
 
 
 def test_page_has_a_column_per_release_and_the_versions_of_the_programs() -> None:
-    """What was not run is shown as such."""
+    """Releases that were not tested are marked."""
     text = compatibility()
 
     newest, older, *_ = read_results().items()

@@ -21,7 +21,7 @@ def test_resources_are_renamed_and_removed() -> None:
 
 
 def test_removals_come_first_and_the_last_of_two_names_counts() -> None:
-    """Whatever the order in the annotation."""
+    """The order of entries in the annotation has no other influence."""
     text = "cpu:x,x:,memory:y,memory:z"
     one = pod("p", 1, "1Gi", requests={"x": 2}, annotations={REPLACE_RESOURCES: text})
 

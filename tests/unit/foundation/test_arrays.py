@@ -33,7 +33,7 @@ def _sum_loop(amounts: IntArray) -> int:
 
 
 def test_a_kernel_is_compiled_from_its_first_compiled_call() -> None:
-    """What runs the reference for little work may switch once loading costs nothing."""
+    """A kernel that starts with its reference may be compiled later."""
     kernel = Kernel(_sum, _sum_loop, lambda types: (types.Array(types.int64, 1, "C"),))
     amounts = np.arange(4)
     kernel.reference(amounts)

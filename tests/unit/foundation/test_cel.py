@@ -209,14 +209,14 @@ def test_a_regular_expression_takes_linear_time() -> None:
 
 @given(st.text("xsl.ab01'\"[]{}()?:!&|<>=+-*/% ,\\"))
 def test_no_text_breaks_anything(text: str) -> None:
-    """Whatever a user writes is a value, an error, or refused."""
+    """Every expression has a value, has an error, or is refused."""
     with suppress(CelError, InputError):
         ENVIRONMENT.compile(text).evaluate(VALUES, STEPS)
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
 def test_whole_numbers_never_leave_their_range(a: int, b: int) -> None:
-    """What would is an error, as in Go with checks."""
+    """An overflow is an error, as in the Go implementation."""
     program = CelEnvironment({"a": INT, "b": INT}).compile("[a + b, a - b, a * b]")
     exact = [a + b, a - b, a * b]
     if all(-(2**63) <= number < 2**63 for number in exact):

@@ -44,7 +44,7 @@ def test_time_in_which_the_machine_slept_counts(monkeypatch: pytest.MonkeyPatch)
 def test_a_clock_follows_corrections_in_bounded_steps(
     back: float, moves: list[tuple[float, float]]
 ) -> None:
-    """However the wall clock is set; back only if it may run back, and in the end it is right."""
+    """Any setting of the wall clock is reached; backwards only where that is permitted."""
     steady, wall = VirtualClock(), SetClock()
     clock = FollowingClock(back=back, forward=2.0, wall=wall, steady=steady)
     shown_s, at_s = clock.now_s(), 0.0

@@ -55,7 +55,7 @@ def test_printed_as_go_prints(text: str, canonical: str) -> None:
 
 @given(st.timedeltas(min_value=dt.timedelta(days=-99_999), max_value=dt.timedelta(days=99_999)))
 def test_printing_and_reading_agree(span: dt.timedelta) -> None:
-    """What is printed is read back as the same span."""
+    """A printed duration is read back as the same duration."""
     duration = Duration(span.days, span.seconds, span.microseconds)
 
     assert Duration.parse(str(duration)) == span

@@ -34,7 +34,7 @@ def test_the_second_is_named(text: str, message: str) -> None:
 
 @given(TREES, st.booleans(), st.sampled_from([None, 2]))
 def test_others_pass(tree: Any, ascii_only: bool, indent: int | None) -> None:
-    """However they are written."""
+    """Numbers and texts have several spellings in JSON."""
     check_keys(json.dumps(tree, ensure_ascii=ascii_only, indent=indent).encode(), "f")
 
 

@@ -31,7 +31,7 @@ def test_valid_name_is_unchanged(text: str) -> None:
 
 @given(text=_HOSTILE)
 def test_a_component_stays_in_its_folder(text: str) -> None:
-    """Whatever it is made of."""
+    """No path component leads out of its folder."""
     try:
         name = path_component(text)
     except InputError:

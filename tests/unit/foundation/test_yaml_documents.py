@@ -86,7 +86,7 @@ def test_refusals(text: str, message: str) -> None:
 
 
 def test_documents_are_parsed_lazily() -> None:
-    """What is wrong in the second does not keep the first from being used."""
+    """An error in the second document does not prevent use of the first."""
     documents = yaml_documents("a: 1\n---\nb: 1\nb: 2\n", "f")
 
     assert next(documents) == {"a": 1}

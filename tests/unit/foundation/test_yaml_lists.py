@@ -34,7 +34,7 @@ def in_parts(text: str) -> tuple[dict[str, Any], list[Any]] | None:
 
 @given(st.lists(st.dictionaries(TEXT, VALUES, max_size=3), min_size=1, max_size=6))
 def test_written_list_reads_back(items: list[Any]) -> None:
-    """Whatever stands in the items."""
+    """Items with arbitrary text are read back unchanged."""
     text = to_yaml({"apiVersion": "v1", "items": items, "kind": "List"})
 
     assert in_parts(text) == ({"apiVersion": "v1", "kind": "List"}, items)

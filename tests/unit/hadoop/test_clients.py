@@ -330,7 +330,7 @@ def test_a_limit_by_rpc() -> None:
 def test_answers_of_rpc_that_are_no_success(
     answer: bytes, kind: type[YarnError], message: str
 ) -> None:
-    """What kind of refusal it is follows from the exception's class."""
+    """The class of the exception decides the kind of the refusal."""
     with ipc(answer) as (manager, _), pytest.raises(kind, match=message):
         manager.set_limit(LIMIT)
 

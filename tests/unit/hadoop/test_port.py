@@ -70,7 +70,7 @@ def _id(cluster: int, application: int, attempt: int, epoch: int, number: int) -
 
 
 def test_ids_restart_with_the_resource_manager() -> None:
-    """What it has started since is newer than what ran before, whatever their numbers."""
+    """Containers of the restarted ResourceManager are newer, whatever their numbers."""
     ids = [_id(1, 1, 1, epoch, number) for epoch, number in ((0, 50), (1, 3), (10, 2))]
     for count in (1, 2):
         result = choose_containers(

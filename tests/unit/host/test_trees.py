@@ -201,7 +201,7 @@ def test_own_folders_are_made(make: Make, root: Path) -> None:
 
 
 def test_no_descriptor_is_left_open(make: Make, root: Path) -> None:
-    """Whatever went wrong on the way."""
+    """All descriptors are closed after any error."""
     host = make()
     (root / "link").symlink_to("a")
     before = len([*Path("/proc/self/fd").iterdir()])

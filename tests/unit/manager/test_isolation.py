@@ -1,4 +1,4 @@
-"""Whatever one object makes a controller raise is its own trouble: all others are kept up."""
+"""Faults that one object causes in a controller: all other objects are reconciled."""
 
 from typing import Any
 

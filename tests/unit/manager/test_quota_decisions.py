@@ -265,7 +265,7 @@ def test_no_quota_fills_the_record(cell: Cell) -> None:
 
 
 def test_no_namespace_keeps_others_from_changing_quotas(cell: Cell) -> None:
-    """However many are made in it at once; after a while there is room again."""
+    """Many changes in one namespace are limited; after a while more are admitted."""
     cell.store(parent())
     size = LARGEST * 3 // 4
     answers = [

@@ -183,7 +183,7 @@ def test_all_replicas_serve_with_one_certificate() -> None:
 
 
 def test_a_certificate_is_renewed_half_a_year_before_its_end() -> None:
-    """Who still shows the old one is trusted on."""
+    """Servers with the old certificate are still trusted."""
     clock = VirtualClock(NOW_S)
     cluster = MemoryCluster(clock)
     old = secret(cluster, clock).current()

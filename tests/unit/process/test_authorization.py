@@ -145,7 +145,7 @@ def test_an_api_server_that_is_down_opens_nothing(
 
 
 def test_memory_is_bounded(authorizer: Authorizer, reviews: Reviews) -> None:
-    """Whatever tokens strangers make up; the oldest answer goes first."""
+    """Invalid tokens cannot fill the cache; the oldest answer is dropped first."""
     for number in range(CACHED_ANSWERS + 1):
         authorizer.decide(f"wrong-{number}", "get", "/")
     count = len(reviews.created)

@@ -17,7 +17,7 @@ def test_defaults_are_shown_as_they_would_be_written() -> None:
 
 
 def test_keys_are_not_shown() -> None:
-    """Who may read the configuration need not be able to act for the scheduler."""
+    """Readers of the configuration must not be able to act for the scheduler."""
     tls = ExtenderTLSConfig(key_data=b"secret")
     configuration = KubeSchedulerConfiguration(extenders=(Extender(tls_config=tls),))
 

@@ -126,7 +126,7 @@ def sent_until_cut(client: socket.socket, chunk: bytes, most: int = 64 << 20) ->
     ids=["long header", "many headers", "long path", "endless path", "empty lines", "TLS"],
 )
 def test_a_head_has_bounds(start: Start, head: bytes, status: bytes) -> None:
-    """What exceeds them is refused with a status, and the connection closed."""
+    """A larger head is refused with a status, and the connection is closed."""
     answer = answer_to(start(BOUNDED), head)
 
     assert answer.startswith(b"HTTP/1.1 " + status)
@@ -144,7 +144,7 @@ def test_a_head_has_bounds(start: Start, head: bytes, status: bytes) -> None:
     ids=["header", "trailer", "chunk extension", "chunk size"],
 )
 def test_only_a_body_may_continue_without_end(start: Start, begin: bytes) -> None:
-    """What a connection sends beyond the bound stays in the buffers of the kernel."""
+    """Bytes beyond the bound stay in the buffers of the kernel."""
     with connected(start(STRICT)) as client:
         client.sendall(begin)
         assert sent_until_cut(client, b"0" * 65536) < 32 << 20
@@ -252,7 +252,7 @@ def test_a_flood_from_one_address_ends_its_own_connections(start: Start, begun: 
 
 
 def test_bodies_have_a_bound_together(start: Start) -> None:
-    """Who holds most is cut: a small review of another passes."""
+    """The connection with the largest body is closed; a small review of another passes."""
     server = start(PATIENT)
     with many(server, 4) as large, ThreadPoolExecutor(4) as pool:
         head = POST + b"Content-Length: 100000\r\n\r\n"

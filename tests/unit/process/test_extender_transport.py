@@ -96,7 +96,7 @@ def transport(
 
 
 def test_a_verb_is_posted_below_the_prefix_on_one_connection() -> None:
-    """However many questions there are."""
+    """All requests use one connection."""
     requests: list[bytes] = []
 
     def serve(connection: socket.socket) -> None:

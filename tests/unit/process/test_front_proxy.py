@@ -46,7 +46,7 @@ def test_headers_of_the_api_server_name_the_user() -> None:
 
 @pytest.mark.parametrize("names", [frozenset(), frozenset({"kubelet"})])
 def test_headers_of_other_clients_are_ignored(names: frozenset[str]) -> None:
-    """Whatever his headers are."""
+    """A client with another certificate cannot impersonate a user."""
     assert proxy().user_of(names, headers(("X-Remote-User", "admin"))) is None
 
 

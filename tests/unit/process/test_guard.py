@@ -96,7 +96,7 @@ def test_forbidden_user_learns_the_missing_permission(
 
 
 def test_disguised_paths_are_guarded(port: int) -> None:
-    """What is decided about is what is served."""
+    """Authorization is decided for the path that is served."""
     assert ask(port, "/healthz/../version").status == 403
     assert ask(port, "/%76ersion").status == 403
 

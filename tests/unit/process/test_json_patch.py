@@ -36,7 +36,7 @@ def applied(document: Any, patch: list[dict[str, Any]]) -> Any:
 
 @given(before=OBJECTS, after=OBJECTS)
 def test_a_patch_makes_one_of_the_other(before: Any, after: Any) -> None:
-    """Whatever they are; of equal ones there is none."""
+    """Two equal objects have an empty patch."""
     assert applied(before, json_patch(before, after)) == after
     assert json_patch(before, before) == []
 

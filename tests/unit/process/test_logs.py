@@ -108,7 +108,7 @@ def test_no_control_character_reaches_a_log(
 
 @given(text=st.text())
 def test_escaped_text_can_be_unescaped(text: str) -> None:
-    """What can be printed stays as it is."""
+    """Printable characters stay unchanged."""
     shown = escaped(text)
 
     assert shown.isprintable()
@@ -118,7 +118,7 @@ def test_escaped_text_can_be_unescaped(text: str) -> None:
 
 
 def test_json_is_an_object_per_line(set_up: SetUp) -> None:
-    """Whatever is no JSON is shown as text, and no extra can hide a field of ours."""
+    """Values that JSON lacks are logged as text, and no extra field replaces one of ours."""
     stream = set_up(LogFormat.JSON)
     log.error("annotation ignored", extra={"complaint": ValueError("bad"), "n": 1, "level": "x"})
 
@@ -166,7 +166,7 @@ def test_verbosity_selects_the_lines(
 
 
 def test_verbosity_changes_while_running(set_up: SetUp) -> None:
-    """What PUT /debug/flags/v does."""
+    """PUT /debug/flags/v sets the verbosity."""
     stream = set_up()
     assert set_verbosity("4") == "successfully set verbosity to 4"
     log.debug("details")

@@ -97,7 +97,7 @@ def test_manuals_are_left_out_and_licences_stay(tmp_path: Path) -> None:
 
 
 def test_base_is_the_same_every_time(tmp_path: Path) -> None:
-    """Whatever the order of the packages."""
+    """The order of the packages has no influence."""
     packages = [package("ca-certificates", CERTIFICATES), package("x", {"x": file_of("x")})]
     first = write_base(Layout(tmp_path / "1"), packages, "amd64")
     second = write_base(Layout(tmp_path / "2"), packages[::-1], "amd64")

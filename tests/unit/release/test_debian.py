@@ -159,7 +159,7 @@ def test_list_that_debian_has_not_signed_is_rejected(mirror: SignedMirror) -> No
 
 @pytest.mark.integration
 def test_list_of_packages_with_another_digest_is_rejected(mirror: SignedMirror) -> None:
-    """Whatever the mirror serves."""
+    """A modified list of the mirror is rejected."""
     for archive, suites in SUITES.items():
         for suite in suites:
             mirror.add(archive, suite, packages_file(paragraph("a", "1-1")))

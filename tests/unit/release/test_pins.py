@@ -73,7 +73,7 @@ def test_other_bytes_are_rejected_wherever_they_come_from(
 
 
 def test_changed_download_is_fetched_again(mirror: Files, tmp_path: Path) -> None:
-    """What is kept is checked at each build."""
+    """Cached downloads are verified at each build."""
     mirror.contents[f"/{PACKAGE.path}"] = DATA
     (tmp_path / f"{PACKAGE.sha256}.deb").write_bytes(b"changed")
 

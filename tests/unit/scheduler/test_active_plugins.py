@@ -76,7 +76,7 @@ def slotted(*, hidden: bool, gangs: bool) -> Slotted:
     ],
 )
 def test_methods_are_those_that_hasattr_finds(plugin: object) -> None:
-    """Whether they are from the class, the instance, or computed."""
+    """Methods may come from the class, from the instance, or be computed."""
     active = ActivePlugin.of("Plugin", plugin)
 
     assert active.has == {name for name in METHODS if hasattr(plugin, name)}

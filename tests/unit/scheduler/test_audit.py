@@ -243,7 +243,7 @@ def test_torn_line_does_not_damage_others(tmp_path: Path) -> None:
 def test_a_disk_that_is_full_tears_one_line_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is written when there is room again can be read."""
+    """Lines written after space is available again are readable."""
     headroom = iter([3, 100])
 
     class Full(FileIO):

@@ -220,7 +220,7 @@ def test_victims_that_are_leaving_are_waited_for() -> None:
 
 
 def test_the_most_important_pod_is_served_first() -> None:
-    """What the other one needs then is not there."""
+    """The capacity that the other pod needs is used up then."""
     one = world(node("n", cpu=6), pod("low", cpu=2, on="n"), pod("mid", cpu=1, on="n", priority=15))
     one.load([deferred("a", 2), deferred("b", 3, priority=20)])
 

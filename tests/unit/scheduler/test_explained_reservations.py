@@ -155,7 +155,7 @@ def test_shortage_of_a_node_is_the_amount_to_add(
 
 
 def test_missing_required_reservation_blocks_an_empty_cluster() -> None:
-    """However empty the cluster is."""
+    """The amount of free capacity has no influence."""
     explanation = explain_last(node("n", cpu=8), pod("p", 1, annotations=affinity()))
 
     assert explanation.empty_cluster is not None

@@ -145,7 +145,7 @@ def test_reservation_may_require_pre_allocation(play: Any) -> None:
 
 
 def test_required_pre_allocation_considers_nodes_with_candidates_only(play: Any) -> None:
-    """Whatever others lack."""
+    """Other nodes are excluded, whatever their capacity."""
     reserved = over("r", 4, labels=REQUIRED)
     none = play(node("a", cpu=2), node("b", cpu=2), reserved)
     assert none.message("r").startswith(

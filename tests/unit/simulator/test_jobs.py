@@ -47,7 +47,7 @@ def test_members_start_together_or_wait_together() -> None:
 
 
 def test_a_quota_of_the_workload_holds() -> None:
-    """What the file gives as manifests is there from the beginning."""
+    """Manifests of the file exist from the start of the run."""
     quota = {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
         "kind": "ElasticQuota",

@@ -256,7 +256,7 @@ JSON = st.recursive(
 
 @given(st.sampled_from(sorted([*_READERS, *_UNSIMULATED])), st.dictionaries(FIELDS, JSON))
 def test_no_manifest_of_an_operator_ends_the_run(name: tuple[str, str], tree: Any) -> None:
-    """Whatever its shape: its pods are made, or the reason is given."""
+    """Pods are created, or an event states the reason, for any content."""
     group, kind = name
 
     parsed = read_operator_workload(f"{group}/v1", kind, tree)

@@ -143,7 +143,7 @@ def test_a_deployment_has_a_replica_set_in_between() -> None:
 
 
 def test_pods_of_the_replica_sets_of_a_deployment_count() -> None:
-    """What a cluster already has, in the versions that it has; the newest one gets the rest."""
+    """Existing pods of older versions count; the newest version gets the rest."""
     sets = [
         workload(
             "ReplicaSet",

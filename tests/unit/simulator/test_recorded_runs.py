@@ -105,7 +105,7 @@ def test_a_replay_decides_what_the_simulated_run_decided(name: str) -> None:
 
 
 def test_preemption_is_in_the_recording() -> None:
-    """Who had to go is not mistaken for one that ended: another configuration may keep it."""
+    """A victim is no finished pod: another configuration may keep it."""
     run, replayed = run_and_replay("crowded")
     comparison = replayed.comparison()
 

@@ -91,7 +91,7 @@ def test_a_cluster_that_does_not_answer_ends_the_recording() -> None:
 
 
 def test_old_batches_are_flushed_to_the_file(tmp_path: Path) -> None:
-    """Whatever becomes of the process."""
+    """A crash of the process loses only the newest batch."""
     clock = VirtualClock(START_S)
     path = tmp_path / "r.gz"
     with RecordingFile(path, clock) as file:

@@ -67,7 +67,7 @@ def test_the_same_configuration_decides_the_same() -> None:
 
 
 def test_pods_go_by_what_nodes_reported_last() -> None:
-    """However many reports have come while nothing was to be decided."""
+    """Reports between two decisions replace each other."""
     one = Session(node("a", cpu=4), node("b", cpu=4), config=LOAD_AWARE)
     for cpu_of_a, cpu_of_b in (("1", "3"), ("3", "1"), ("100m", "200m"), ("3", "100m")):
         one.report(metric(on="a", cpu=cpu_of_a))
@@ -244,7 +244,7 @@ DEED = st.one_of(
 @settings(max_examples=examples(25), deadline=None)
 @given(deeds=st.lists(DEED, max_size=14))
 def test_replays_decide_as_was_decided(deeds: list[tuple[str, Any]]) -> None:
-    """Whatever others do, in whatever order: same configuration, same decisions."""
+    """An equal configuration gives equal decisions, in whatever order events come."""
     one = Session(node("n0", cpu=8), node("n1", cpu=5), config=LOAD_AWARE)
     node_count, pods = 2, list[str]()
     for deed, what in deeds:

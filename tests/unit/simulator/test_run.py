@@ -86,7 +86,7 @@ def test_a_shared_gpu_is_filled_before_the_next_one() -> None:
 
 
 def test_fragmentation_counts_the_pods_of_the_workload() -> None:
-    """What is left of a GPU is of use to pods of 40 % at first, and then to none of them."""
+    """The free part of a GPU fits pods of 40 % at first, and none later."""
     one_gpu = GPU_POOL | {"count": 1, "gpus": {"count": 1, "memory": "48Gi"}}
     result = run(
         stream("first", 1, gpuPercent=40, cpu=1),
@@ -132,7 +132,7 @@ def test_pending_pods_are_counted_by_the_reason_that_can_pass() -> None:
     ],
 )
 def test_the_main_reason_is_read_from_the_condition(message: str, reason: str | None) -> None:
-    """What is no list of reasons is the reason."""
+    """A message that is no list of reasons is the reason."""
     assert main_reason(message) == (reason or message)
 
 
@@ -234,7 +234,7 @@ def build_refusing(_args: PluginArgs, _axis: ResourceAxis) -> Refusing:
 
 
 def test_a_report_survives_its_journey_as_json() -> None:
-    """What ``-o json`` prints can be read back."""
+    """The output of ``-o json`` can be read back."""
     report = run(stream("a", 1, cpu=1)).report
 
     assert decode_json(msgspec.json.encode(report), RunReport) == report

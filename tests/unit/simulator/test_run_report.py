@@ -193,7 +193,7 @@ def test_pods_without_a_reason_are_untried() -> None:
 @settings(max_examples=examples(30))
 @given(st.lists(st.dictionaries(st.sampled_from("abcdefghij"), st.integers(0, 9)), max_size=5))
 def test_no_pending_pod_is_lost(rows: list[dict[str, int]]) -> None:
-    """Whatever the reasons are called, the columns add up to the pending pods."""
+    """The columns of all reasons add up to the pending pods."""
     taker = recorder()
     for row in rows:
         taker.sample(sample(pending=sum(row.values()) + 1, pending_by_reason=row))

@@ -164,7 +164,7 @@ def test_no_timeout_ends_nothing_until_there_was_one() -> None:
 
 
 def test_a_higher_limit_in_time_spares_all() -> None:
-    """What was planned for the lower limit is void."""
+    """The preemption planned for the lower limit is cancelled."""
     it = PlayedCluster()
     it.limit(NODES[0], 4, 4096)
     it.submit(ETL, 2)

@@ -89,7 +89,7 @@ class Strange(PlayedYarn):
 
 
 def test_an_unreachable_cluster_leaves_the_limits_of_others() -> None:
-    """Whatever goes wrong with it."""
+    """Any error of one cluster leaves the others unaffected."""
     yarn = Strange("strange:8041", NODE_ID)
     names = ["n0", "n1"]
     it = YarnWorld(yarn, nodes=[kube_node(name) for name in names])
@@ -151,7 +151,7 @@ def test_a_request_of_an_operator_that_died_may_still_take_effect() -> None:
 
 
 def test_requested_limit_takes_effect_after_a_long_hang() -> None:
-    """However long the outage: it counts from when the ResourceManager is back."""
+    """The time counts from when the ResourceManager is reachable again."""
     it = world()
     shrink_while_a_request_is_under_way(it, dies=False)
     watch(it, UNCONFIRMED_LIMIT_S * 3)

@@ -83,7 +83,7 @@ def state(mirror: YarnMirror) -> object:
 
 @given(st.lists(st.tuples(_PODS, st.booleans()), max_size=8))
 def test_omitted_pod_fields_change_no_decision(news: list[tuple[Any, bool]]) -> None:
-    """Whatever comes and goes: whole pods and what is kept of them lead to the same."""
+    """Whole pods and reduced ones lead to the same decisions."""
     whole, kept = YarnMirror(), YarnMirror()
     for manifest, is_deleted in news:
         pod = decode(manifest, Pod)

@@ -148,7 +148,7 @@ def test_without_its_pod_the_promise_is_taken_back() -> None:
 
 
 def test_other_third_parties_keep_their_entries() -> None:
-    """What they hold is neither pods' nor YARN's; an unreadable annotation is written again."""
+    """Their amounts belong to neither pods nor YARN; an invalid annotation is rewritten."""
     it = world()
     other = {
         "name": "spark",

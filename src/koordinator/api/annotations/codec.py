@@ -29,7 +29,7 @@ class AnnotationCodec(Generic[ValueT]):
 
     @property
     def path(self) -> str:
-        """How messages call the annotation."""
+        """Name of the annotation in messages."""
         return annotation_path(self.key)
 
     def read(self, meta: ObjectMeta) -> ValueT | None:

@@ -53,7 +53,7 @@ class Histogram:
 
     @property
     def sums(self) -> Mapping[tuple[str, ...], float]:
-        """What was observed, added up by labels."""
+        """Sums of the observed values, by labels."""
         return self._sums
 
     def collect(self) -> Metric:

@@ -56,7 +56,7 @@ class NumaFacts:
 
     @cached_property
     def zones(self) -> ZoneAmounts:
-        """What the NUMA nodes show."""
+        """Allocatable amounts of the NUMA nodes."""
         return self.topology.amplified_zones(self.ratios) if self.topology else {}
 
     @cached_property
@@ -67,7 +67,7 @@ class NumaFacts:
 
     @property
     def kind(self) -> Hashable:
-        """What is equal for nodes that differ in nothing but what pods hold of them."""
+        """Key that is equal for nodes that differ in their allocations only."""
         topology = self.topology
         layout, unusable = (topology.layout, topology.unusable) if topology else (None, 0)
         zones = tuple((zone, *amounts.items()) for zone, amounts in self.zones.items())
@@ -122,7 +122,7 @@ class NumaTable:
 
     @property
     def survey(self) -> Survey:
-        """What is true of all nodes."""
+        """Traits that all nodes have."""
         if self.surveyed is None:
             binds, policies = self.bind_policy[self.present], self.policy[self.present]
             same = (binds == binds[:1]).all() and (policies == policies[:1]).all()

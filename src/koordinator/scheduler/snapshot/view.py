@@ -117,7 +117,7 @@ class Snapshot:
 
     @property
     def holds(self) -> HoldTable:
-        """What reservations hold, in the whole cluster.  Not to be written to."""
+        """Amounts that reservations hold in the whole cluster; read only."""
         return self._state.holds
 
     @property
@@ -352,7 +352,7 @@ class Snapshot:
 
     @property
     def traits(self) -> Hashable:
-        """What of the cluster as a whole plugins may consult to stay out of a decision.
+        """Traits of the whole cluster, from which plugins decide whether they apply.
 
         It changes seldom: ``has_images``, ``has_load_reports``, ``has_pod_terms``,
         ``has_pod_owners`` and ``numa.traits``.
@@ -437,7 +437,7 @@ class Snapshot:
 
     @property
     def usage_version(self) -> int:
-        """What changes whenever what pods take of some node does.
+        """Version of the usage of all nodes; grows when pods come or go.
 
         What is worked out about these rows alone, as plugins do that ask each other, holds for it.
         """
@@ -518,7 +518,7 @@ class Snapshot:
 
     @property
     def extended(self) -> ExtendedResources:
-        """Which classes of devices serve which extended resources.  Not to be written to."""
+        """Device classes by the extended resource that they serve; read only."""
         return self._state.extended
 
     @property

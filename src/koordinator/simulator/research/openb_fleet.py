@@ -48,7 +48,7 @@ class FleetClasses:
 
     @cached_property
     def mix(self) -> PodMix:
-        """How many pods of each class the list has."""
+        """Number of pods of each class in the list."""
         return PodMix.of(
             dict(zip(self.requests, np.bincount(self.of_pod).astype(float).tolist(), strict=True))
         )

@@ -124,7 +124,7 @@ def test_nothing_of_a_lost_term_is_kept(
     parts: ComponentProcess,
     process_of: Callable[[ComponentProcess], Any],
 ) -> None:
-    """When the next term begins, neither its collectors nor its pages refer to the old cluster."""
+    """At the start of the next term no collector or page refers to the old cluster."""
     process, before, kept = process_of(parts), living(), list[Counter[str]]()
     process._serve = lambda: None
     process._election = LosingElection(parts, lambda: not process._not_synced())

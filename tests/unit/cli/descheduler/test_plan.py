@@ -137,7 +137,7 @@ def test_people_see_a_table_and_a_page(folder: Path) -> None:
 
 
 def test_a_budget_that_is_left_is_part_of_the_cost(folder: Path) -> None:
-    """Who reads the plan sees what a restart may cost."""
+    """The plan shows how many disruptions a restart would cost."""
     known = json.loads((folder / "cluster.json").read_text())
     for item in known["items"]:
         if item["kind"] == "Pod":

@@ -129,7 +129,7 @@ def test_every_cause_on_a_node_is_named_and_none_is_invented(
 def test_a_cause_that_holds_everywhere_is_the_only_one(
     explained: dict[str, Any], name: str
 ) -> None:
-    """What some node has against the pod is no cause while another would take it."""
+    """A reason of some nodes is no cause while another node would accept the pod."""
     plugin, reason = WHATEVER_THE_NODE[name]
     everywhere = [it for it in explained[name]["causes"] if not it.get("nodes")]
 

@@ -120,7 +120,7 @@ def test_administrative_access_without_the_label_of_its_namespace_is_reported(ki
 
 
 def test_a_list_of_nothing_is_nothing() -> None:
-    """However it is written."""
+    """Empty lists have several spellings in YAML and JSON."""
     for kind, items in (("List", None), ("PodList", None), ("PodList", []), ("NodeList", None)):
         for text in (
             json.dumps({"apiVersion": "v1", "kind": kind, "items": items}),

@@ -116,7 +116,7 @@ def test_a_token_is_not_sent_in_the_clear_nor_on() -> None:
 
 
 def test_a_redirect_is_not_followed(url: str, certificate: Path) -> None:
-    """What it points to would get the token."""
+    """The target of a redirect would receive the token."""
     client = ComponentClient(token=TOKEN, certificate_authority=certificate)
     with pytest.raises(ClusterError, match="answered 307"):
         client.ask(url, "/away", {})

@@ -140,7 +140,7 @@ def test_the_manifests_of_this_project_are_right(path: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.KIND)
 def test_types_have_only_fields_of_kubernetes(kind: Any) -> None:
-    """Whatever we write could be read back strictly; reviews are only ever sent."""
+    """Every written object can be read back strictly; reviews are only sent."""
     fields = {field.encode_name for field in msgspec.structs.fields(kind)}
     manifest = {"apiVersion": kind.API_VERSION, "kind": kind.KIND} | dict.fromkeys(fields)
 

@@ -113,7 +113,7 @@ def test_json_files_may_hold_several_objects_as_well(tmp_path: Path) -> None:
 
 
 def test_objects_come_with_their_defaults() -> None:
-    """What is returned is what the API server would store."""
+    """The objects equal those that the API server would store."""
     (pod,) = read("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c}]}")
 
     assert pod.key == "default/a"

@@ -46,7 +46,7 @@ def shown(folder: Path, *flags: str) -> list[str]:
 
 
 def test_the_audit_is_one_line_per_change_the_newest_first(tmp_path: Path) -> None:
-    """Whose, what, from, to, and why."""
+    """A line has the owner, the file, the old and new value, and the reason."""
     trail(tmp_path)
 
     assert shown(tmp_path) == [

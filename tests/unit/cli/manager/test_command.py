@@ -187,7 +187,7 @@ def test_addresses_are_those_of_go() -> None:
 def test_a_failing_node_is_reported_after_the_others_are_updated(
     files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What became of the others is printed, and the command fails."""
+    """The command prints the results of the other nodes, and fails."""
     own = manager_app.Manager._reconcile_slo
 
     def broken(self: manager_app.Manager, name: str) -> None:

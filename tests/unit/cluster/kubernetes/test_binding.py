@@ -185,7 +185,7 @@ def test_a_server_that_is_away_ends_it_in_time() -> None:
 
 
 def test_bindings_stop_when_leadership_is_lost(server: ScriptedServer) -> None:
-    """What is still in the queue is not sent."""
+    """Binds that are still in the queue are not sent."""
     server.on(BIND, DONE)
     leads = iter([True, True])
     with server.cluster(may_write=lambda: next(leads, False), binds_in_flight=1) as cluster:

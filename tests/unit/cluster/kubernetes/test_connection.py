@@ -150,7 +150,7 @@ def test_a_wrong_proxy_is_named(config: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """Whether it was an argument or in the environment."""
+    """The file may come from an argument or from the environment."""
     with pytest.raises(InputError, match=f"^{tmp_path}/x: cannot be read: No such file"):
         find(tmp_path / "x")
     with pytest.raises(InputError, match="KUBECONFIG=/x: none of these files exists"):

@@ -158,7 +158,7 @@ def test_removed_protocol_version_is_rejected(tmp_path: Path, clock: VirtualCloc
 
 
 def test_invalid_certificate_is_reported(tmp_path: Path, clock: VirtualClock) -> None:
-    """What ssl refuses is reported with the kubeconfig that names it."""
+    """The error of ssl is reported with the name of the kubeconfig."""
     config = write_kubeconfig(tmp_path / "config", "https://api")
     (tmp_path / "ca").write_text("nonsense")
     text = config.read_text()

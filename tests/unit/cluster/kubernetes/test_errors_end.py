@@ -72,7 +72,7 @@ def test_error_of_a_refused_connection_ends_with_its_reader() -> None:
 
 
 def test_errors_of_a_watch_end_with_its_next_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the server is away."""
+    """Errors do not accumulate while the server is unreachable."""
     monkeypatch.setattr(transport, "_PROBE_S", 0.001)
     tries: list[str] = []
     with client(CLOSED_PORT, observe=lambda *it: tries.append(it[1]), timeout_s=0.01) as cluster:

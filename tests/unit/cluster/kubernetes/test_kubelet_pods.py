@@ -163,7 +163,7 @@ def test_a_node_without_pods_is_known_as_such(
 def test_new_pods_are_requested_immediately(
     server: ScriptedServer, kubelet: ScriptedServer
 ) -> None:
-    """However long the interval is."""
+    """The request does not wait for the end of the polling interval."""
     kubelet.on(POD_LIST, reply(pod_list(pod("a"))), reply(pod_list(pod("a"), pod("b"))))
     observer = Observer()
     with watching(server, kubelet, observer, interval_s=3600.0) as (cluster, watch):

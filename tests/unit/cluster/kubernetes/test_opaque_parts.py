@@ -39,7 +39,7 @@ def changed(patch: dict[str, Any]) -> WireClaim:
 
 
 def test_finalizers_and_consumers_change_and_nothing_else_does() -> None:
-    """What is opaque, and what is not known here, stays byte by byte."""
+    """Opaque and unknown parts stay unchanged byte by byte."""
     claim = changed({"metadata": {**VERSION, "finalizers": ["a", "b"]}})
     assert claim.metadata == WireMeta(
         uid="u", resource_version="7", finalizers=("a", "b"), rest=META.rest

@@ -74,7 +74,7 @@ def test_exhausted_disruption_budget_is_not_retried(server: ScriptedServer) -> N
 
 @pytest.mark.parametrize("answer", [hang_up, fail(500), fail(503)])
 def test_reading_is_repeated(server: ScriptedServer, answer: Answer) -> None:
-    """Whatever went wrong, reading again does no harm."""
+    """A read is repeated after any error, since reads have no effect."""
     server.on(GET, answer, STORED)
     with server.cluster() as cluster:
         assert cluster.get(Node, "n").metadata.uid == "1"
@@ -177,7 +177,7 @@ def test_writes_without_permission_are_not_sent(server: ScriptedServer) -> None:
 
 
 def test_permission_is_checked_again_before_a_retry(server: ScriptedServer) -> None:
-    """Who lost the lead while waiting must not go on."""
+    """A replica that lost the lead while it waited does not write."""
     server.on(POST, fail(BUSY, Retry_After="0"), STORED)
     leads = iter([True, False])
     with (

@@ -156,7 +156,7 @@ def test_a_stream_without_missed_events_is_continued(server: ScriptedServer) -> 
 
 
 def test_a_refresh_waits_for_the_stream(server: ScriptedServer) -> None:
-    """What the list has and the stream has not delivered comes before the bookmark."""
+    """Changes that the stream has not delivered yet come before the bookmark."""
     allowed = threading.Event()
     changes = (event("DELETED", pod("a", "8")), event("ADDED", pod("b", "9")))
     after = (pod("b", "9"), pod("begun", "2"))

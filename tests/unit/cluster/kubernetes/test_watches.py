@@ -76,7 +76,7 @@ def test_an_ended_stream_resumes_at_its_resource_version(server: ScriptedServer)
 
 @pytest.mark.parametrize("answer", [fail(410, "Expired"), stream(gone_error(), then_wait=False)])
 def test_expired_version_is_recovered_by_a_list(server: ScriptedServer, answer: Answer) -> None:
-    """What was lost is delivered as a difference, what stayed is not mentioned."""
+    """Lost changes are delivered as a difference; unchanged objects are not."""
     before = [pod("changed"), pod("deleted"), pod("same"), pod("replaced")]
     after = [pod("added"), pod("changed", "8"), pod("same"), pod("replaced", "9", uid="new")]
     server.on(LIST, reply(pod_list(*before)), reply(pod_list(*after, version="9")))
@@ -95,7 +95,7 @@ def test_expired_version_is_recovered_by_a_list(server: ScriptedServer, answer: 
 
 
 def test_an_error_in_the_stream_loses_nothing(server: ScriptedServer) -> None:
-    """What came before it counts, also if it came together with it."""
+    """Events before the error count, even if they arrive in one chunk with it."""
     error = event("ERROR", {"kind": "Status", "code": 410, "message": "old"})
     server.on(LIST, reply(pod_list(version="1")), reply(pod_list(pod("a", "2"), version="3")))
     server.on(WATCH, stream(event("ADDED", pod("a", "2")), error, then_wait=False), QUIET)
@@ -165,7 +165,7 @@ def test_a_server_that_fails_is_tried_again(
 def test_undecodable_objects_are_left_out(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was delivered before stays, and goes when it is deleted."""
+    """An earlier version that was delivered stays until the object is deleted."""
     server.on(LIST, reply(pod_list(pod("known"), pod("never", nodeName=1))))
     server.on(
         WATCH,
@@ -194,7 +194,7 @@ def test_undecodable_objects_are_left_out(
 def test_garbage_in_the_stream_is_survived(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where it ended is not known then: the kind is listed again."""
+    """The kind is listed again, since the last version is unknown."""
     server.on(LIST, reply(pod_list()), reply(pod_list(pod("a"), pod("b"), version="3")))
     server.on(WATCH, stream(event("ADDED", pod("a")), b"<html>", then_wait=False), QUIET)
     with server.cluster() as cluster:
@@ -218,7 +218,7 @@ def test_listed_object_that_became_undecodable_stays(server: ScriptedServer) -> 
 
 
 def test_the_start_waits_for_the_kinds_named_first(server: ScriptedServer) -> None:
-    """Whatever the network brings first; changes wait for the end of the start."""
+    """The order of responses has no influence; changes wait until the start is complete."""
     nodes_may_come = threading.Event()
     slow_nodes = reply(
         {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "n"}}]}

@@ -237,7 +237,7 @@ def test_arbitration_admits_the_cheapest_pods_of_a_node_first() -> None:
 
 
 def test_lasting_refusal_fails_a_job_and_passing_refusal_delays_it() -> None:
-    """What lasts ends a job, what passes delays it."""
+    """Permanent refusals end a job, temporary ones delay it."""
     here = world(*WEB, args={"labelSelector": {"matchLabels": {"app": "db"}}})
     here.cluster.create(job("move", "web-0"))
     here.settle()

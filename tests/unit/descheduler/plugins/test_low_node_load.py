@@ -119,7 +119,7 @@ def test_conditions_that_prevent_evictions(args: Mapping[str, Any], evicted: set
 
 
 def test_cordoned_node_is_no_target() -> None:
-    """However little it uses."""
+    """A cordoned node is excluded even if it is nearly empty."""
     objects = two_nodes()
     objects[1] = node("n2", 10, unschedulable=True)
     assert world(*objects).evicted() == set()
@@ -145,7 +145,7 @@ def test_pod_without_a_fitting_target_is_not_evicted(change: Any, fits: bool) ->
 
 
 def test_target_is_not_filled_beyond_its_threshold() -> None:
-    """What one pod would take there, the next one does not find."""
+    """The usage of a moved pod counts on its target before the next pod is considered."""
     objects: list[KubeObject] = [
         node("n1", 10),
         node("n2", 10),

@@ -103,7 +103,7 @@ def test_every_weight_has_shares(weight: int) -> None:
 
 @given(st.integers(1, 10_000))
 def test_a_weight_stays_itself_or_one_less(weight: int) -> None:
-    """What v2 reads can be written again without drifting away."""
+    """A value read from cgroup v2 can be written again without drift."""
     assert weight - 1 <= weight_of_shares(shares_of_weight(weight)) <= weight
 
 

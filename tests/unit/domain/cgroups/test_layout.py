@@ -83,7 +83,7 @@ def test_an_unknown_runtime_is_named() -> None:
     ],
 )
 def test_folders_of_host_applications(application: HostApplication, folder: str) -> None:
-    """Where they say, else where their QoS class belongs."""
+    """The folder is the configured one, or by default the folder of the QoS class."""
     assert CGROUPFS.host_application(application) == folder
 
 

@@ -168,7 +168,7 @@ def test_unsupported_required_scope_is_a_lasting_shortage(
 
 
 def test_reserved_minors_go_first_in_a_row() -> None:
-    """Whatever their score."""
+    """Reserved minors are taken before others with a higher score."""
     on = node(*(gpu(minor) for minor in range(4)))
 
     assert take(on, pod_request({WHOLE: 2}), preferred={GPU: [3, 2]}, scorer=LEAST) == {
@@ -196,7 +196,7 @@ def test_reserved_minors_go_first_in_the_tree(
 
 
 def test_a_required_scope_is_kept_whatever_is_reserved() -> None:
-    """Where the reserved ones are too far from each other, they count as any."""
+    """Reserved minors outside a common scope count as any other minors."""
     near = pod_request({WHOLE: 2}, hints={"gpu": {"requiredTopologyScope": "PCIe"}})
 
     assert take(pairs(), near, preferred={GPU: [1, 5]}) == {"gpu": [0, 1]}

@@ -37,7 +37,7 @@ TEMPLATES = {
 
 
 def test_a_pod_without_devices_has_no_device_request() -> None:
-    """Whatever its annotations say."""
+    """Annotations alone request no devices."""
     meta = meta_with(**{HINT: {"gpu": {}}})
 
     assert pod_device_request(meta, {"cpu": 1000}, TemplateTable(), []) is None
@@ -51,7 +51,7 @@ def test_without_annotations_nothing_is_required() -> None:
 
 
 def test_hints_are_read_by_type_of_device() -> None:
-    """What is unknown there has no effect, PCIeLevel included."""
+    """Unknown hints have no effect, PCIeLevel included."""
     hints = {
         "gpu": {"requiredTopologyScope": "NUMANode", "exclusivePolicy": "PCIeLevel"},
         "rdma": {

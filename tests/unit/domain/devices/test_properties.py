@@ -280,7 +280,7 @@ def test_wide_minors_need_no_special_case() -> None:
 def test_the_written_annotation_is_the_content_encoded(
     on: NodeDevices, wanted: PodDeviceRequest
 ) -> None:
-    """However the text came about."""
+    """The annotation depends on the content only."""
     result = place(on, wanted, NOTHING)
     if not isinstance(result, DeviceShortage):
         expected = ALLOCATED.entry(to_annotation(result, on.ids))

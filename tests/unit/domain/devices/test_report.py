@@ -26,7 +26,7 @@ PARTITIONS = "metadata.annotations[scheduling.koordinator.sh/gpu-partitions]"
 
 
 def test_equal_machines_share_a_model() -> None:
-    """Whatever their devices are called, however they are ordered, healthy or not."""
+    """Names, order and health of devices have no influence."""
     models = NodeModels()
     one = report(gpu(0, "a"), gpu(1, "b"), nic(1, "a"))
     same = report(nic(1, "a"), gpu(1, "b") | {"id": "X"}, gpu(0, "a", healthy=False))
@@ -208,7 +208,7 @@ def test_some_models_have_a_built_in_table(
 
 
 def test_a_table_of_the_device_comes_with_the_policy_of_the_device() -> None:
-    """What is not Honor is Prefer."""
+    """Any policy other than Honor means Prefer."""
     table = {"2": [{"minors": [0, 1]}]}
 
     assert pairs(partitions=table, labels={POLICY: "Honor"}).model.honors_partitions

@@ -94,7 +94,7 @@ def test_annotations_of_others_are_understood() -> None:
 
 @pytest.mark.parametrize("minor", [-1, 1024, 2**31])
 def test_minors_that_no_device_has_are_left_out(minor: int) -> None:
-    """Who writes them must not make the scheduler stumble; nor with negative amounts."""
+    """Unknown minors and negative amounts in an annotation raise no error."""
     resources = '"resources":{"koordinator.sh/gpu-core":"-50","koordinator.sh/gpu-memory":"8Gi"}'
     result = read(f'{{"gpu":[{{"minor":{minor},{resources}}},{{"minor":0,{resources}}}]}}')
 

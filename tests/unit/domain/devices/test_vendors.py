@@ -195,7 +195,7 @@ def test_a_lock_names_time_and_pod() -> None:
 def test_a_lock_holds_five_minutes_while_its_pod_exists(
     since: str, exists: bool, locked: bool
 ) -> None:
-    """Whatever the time zone of the writer."""
+    """The time zone of the writer has no influence."""
     known = {("team-a", "p")} if exists else set()
 
     assert is_locked(f"{since},team-a,p", NOON, lambda *pod: pod in known) is locked

@@ -206,7 +206,7 @@ def test_a_claim_has_at_most_32_devices() -> None:
 
 
 def test_identical_devices_are_tried_once() -> None:
-    """What takes Kubernetes ten seconds is known at once; what is different is bounded."""
+    """The search among identical devices takes no time; among different ones it is bounded."""
     alike = pools(*(device(f"d{i}") for i in range(40)))
     unlike = pools(*(device(f"d{i}", n=i) for i in range(40)))
     hopeless = claim(ask(15), ask(1, f"{A}.?n.orValue(0) == 99"))

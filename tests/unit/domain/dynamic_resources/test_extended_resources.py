@@ -123,7 +123,7 @@ def test_several_resources_are_requested_in_one_claim() -> None:
 
 
 def test_a_class_has_a_resource_by_its_name_and_may_have_another() -> None:
-    """What is no extended resource is left out."""
+    """A name that is no extended resource is ignored."""
 
     def names(**spec: Any) -> list[str]:
         device_class: Any = made("DeviceClass", "gpu", "resource.k8s.io/v1", spec=spec)

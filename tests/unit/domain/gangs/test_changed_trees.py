@@ -74,7 +74,7 @@ def test_a_scrape_leaves_the_changes_to_the_thread_of_the_scheduler() -> None:
 
 
 def test_gangs_that_are_read_have_the_terms_of_their_trees() -> None:
-    """Whether or not the pods have been fetched; none of them is lost."""
+    """All members are found, whether the pods were listed before or after."""
     cache = new_cache()
     put(cache, *PODS.values(), composite("job", 2), leaf("a", 1, "job"))
     assert "CompositePodGroup default/job needs 2 groups" in cache.shortage(PODS["a"])
@@ -85,7 +85,7 @@ def test_gangs_that_are_read_have_the_terms_of_their_trees() -> None:
 
 
 def test_a_member_more_or_less_is_counted_at_once() -> None:
-    """What was found for other members counts until then."""
+    """Results for the previous members are valid until then."""
     cache = new_cache()
     put(cache, composite("job", 2), leaf("a", 1, "job"), leaf("b", 1, "job"), PODS["a"])
     assert cache.shortage(PODS["a"])

@@ -31,7 +31,7 @@ def test_nothing_is_worth_anything_where_no_share_is_expected() -> None:
 
 
 def test_a_plenty_of_holes_lowers_their_worth() -> None:
-    """Where the holes alone hold all that is expected, room is free."""
+    """If the holes suffice for all expected pods, free GPUs have no value."""
     assert not HoleWorth().solve({500: 10.0}, {500: 50}).any()
 
 

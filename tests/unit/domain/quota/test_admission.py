@@ -273,7 +273,7 @@ def test_room_is_needed_in_the_ancestors_too_if_they_are_checked() -> None:
 def test_figures_of_quotas_of_other_tenants_are_not_in_the_message(
     leaf: dict[str, Any], parent: dict[str, Any], is_strict: bool, shown: tuple[str, ...]
 ) -> None:
-    """What a pod requests and which resource is short is always there: that is its own."""
+    """The pod's own requests and the name of the missing resource are in the message."""
     for short in ("leaf", "dept"):
         made = QuotaTree()
         made.set_total({CHIP: 1000})

@@ -64,7 +64,7 @@ def test_nothing_is_lost_to_rounding() -> None:
 
 
 def test_a_quota_without_weight_gets_its_minimum_only() -> None:
-    """What is left stays unused."""
+    """The remaining capacity stays unused."""
     assert share(100, [(50, 10, 0, 1), (50, 10, 0, 1)]) == [10, 10]
 
 

@@ -56,7 +56,7 @@ def test_guarantees_keep_what_runs(guarantees: bool, shares: list[int]) -> None:
 
 
 def test_guarantees_of_children_add_up() -> None:
-    """What a quota is guaranteed is the larger of its minimum and of what is allocated below it.
+    """The guarantee of a quota is its minimum or its allocation, whichever is larger.
 
     Source: the original's group_quota_manager_test.go, OnPodUpdateUsedForGuarantee.
     """
@@ -309,7 +309,7 @@ def test_moved_quota_keeps_its_usage() -> None:
 
 @pytest.mark.parametrize("parent", ["leaf", "top"])
 def test_quota_must_not_become_its_own_ancestor(parent: str) -> None:
-    """What is used below it would be lost to the root; the tree stays as it was."""
+    """The tree stays unchanged, since usage below the quota would be lost to the root."""
     made = tree(100)
     grow(made, "top", most=50, least=0)
     grow(made, "leaf", "top", most=50, least=0, request=5, used=5)

@@ -246,7 +246,7 @@ def test_a_change_is_refused(
 
 
 def test_a_quota_may_not_move_below_itself() -> None:
-    """What is used there would be lost to the rest of the tree."""
+    """The usage below the quota would be lost to the rest of the tree."""
     there = topology(
         quota("a", most=TEN, is_parent=True),
         quota("b", "a", most=TEN, is_parent=True),
@@ -424,7 +424,7 @@ def test_nothing_is_filled_into_what_cannot_be_read(new: ElasticQuota, message: 
 def test_quota_moves_only_to_a_parent_with_room_for_its_usage(
     parent: str, labels: dict[str, str], outcome: Any
 ) -> None:
-    """What its pods hold would be above the maximum of the new parent otherwise."""
+    """The usage of its pods must fit below the maximum of the new parent."""
     old = quota("t", "dept", most=TEN, used={"cpu": 4}, labels=labels)
     around = topology(
         quota("dept", most=TEN, is_parent=True),

@@ -114,7 +114,7 @@ def test_invalid_length_ends_the_session() -> None:
 
 @given(st.binary(max_size=300))
 def test_noise_raises_nothing_but_host_errors(noise: bytes) -> None:
-    """Whatever comes, the plugin hangs up or waits."""
+    """The plugin closes the connection or waits for more, whatever bytes arrive."""
     session = NriSession("koordlet_nri", "00")
     try:
         list(session.receive(noise))

@@ -514,7 +514,7 @@ def test_whatever_the_machine_does_the_agent_lives_and_puts_things_right(seed: i
 
 
 def test_timers_keep_step_and_do_not_catch_up() -> None:
-    """What was missed while the machine slept is done once."""
+    """Runs missed while the machine slept are made up for by one run."""
     ran: list[float] = []
     timers = Timers()
     timers.add("a", 10.0, ran.append, first_s=100.0)

@@ -152,7 +152,7 @@ def test_the_page_of_all_has_everything_once(scraped: Scraped) -> None:
 
 
 def test_evicted_pod_is_shown_for_five_minutes(scraped: Scraped) -> None:
-    """How many were, for good; by the words of the original."""
+    """The number of evictions stays as a counter with the original's labels."""
     reason = "trigger by koordlet feature BEMemoryEvict"
     (detail,) = samples(scraped.internal, "pod_eviction_detail")
     before = values(samples(scraped.internal, "pod_eviction"), "reason")

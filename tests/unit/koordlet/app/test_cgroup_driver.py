@@ -242,7 +242,7 @@ def test_pods_without_any_cgroup_are_reported() -> None:
     st.lists(st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True), max_size=3),
 )
 def test_a_layout_follows_from_its_folder(driver: CgroupDriver, root: list[str]) -> None:
-    """Whatever the root is; systemd's slices are nested by their names."""
+    """The root has no influence; systemd's slices are nested by their names."""
     layout = CgroupLayout(driver, tuple(root))
 
     assert layout_of(layout.kubepods) == layout

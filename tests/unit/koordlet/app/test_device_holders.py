@@ -133,7 +133,7 @@ def test_device_of_an_ended_pod_is_free_immediately() -> None:
 
 
 def test_changed_annotation_loses_precedence() -> None:
-    """However old its pod is."""
+    """The age of the pod has no influence."""
     node = Node()
     older = node.hear("older", gpu(100, minor=3), created="2020-01-01T00:00:00Z")
     assert node.start(older)

@@ -166,7 +166,7 @@ def test_the_node_of_these_tests_has_something_to_decide() -> None:
 @settings(max_examples=examples(25))
 @given(ended_pods)
 def test_a_pod_that_has_ended_changes_no_decision(ended: Pod) -> None:
-    """Whatever its class, priority, requests, CPUs and annotations are."""
+    """The rule holds for any class, priority, requests, CPUs and annotations."""
     assert decisions([ended]) == EXPECTED
 
 

@@ -1,4 +1,4 @@
-"""Whatever one pod makes a part of the agent raise, the promises to all others are kept."""
+"""Faults that one pod causes in a part of the agent: all other pods are served as without it."""
 
 from collections import Counter
 from typing import Any

@@ -169,7 +169,7 @@ def test_reported_usage_is_shown_if_enabled(tree: Tree) -> None:
 
 
 def test_best_effort_and_oom_scores(tree: Tree) -> None:
-    """What the tier uses; what a pod wants of the kernel when memory runs out."""
+    """The page has the usage of the tier, and the OOM score of each pod."""
     own = {"koordinator.sh/oom-score-adj": "300"}
     view = tree.add_pod(pod("a", "BE", annotations=own))
     store = MetricStore(600, 1)

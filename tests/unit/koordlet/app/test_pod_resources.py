@@ -23,7 +23,7 @@ def completed(answers: PodResourcesAnswers, name: str) -> PodResources:
 
 
 def test_pod_is_published_from_its_first_event_until_it_is_deleted() -> None:
-    """Whatever else is due in that step: a container waits for the answer."""
+    """The first event is published before other work, since a container waits for it."""
     world = World()
     holders = DeviceHolders(world.tree.cgroups.exists)
     answers = PodResourcesAnswers(

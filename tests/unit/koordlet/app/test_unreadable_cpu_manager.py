@@ -97,7 +97,7 @@ def test_agent_that_starts_meanwhile_leaves_shared_cpus_to_the_kubelet(world: Wo
 
 
 def test_agent_that_starts_meanwhile_reports_no_guess(world: World) -> None:
-    """What an earlier agent has reported stays; without a report the scheduler gets none yet."""
+    """A report of an earlier agent stays; without one the scheduler gets none yet."""
     world.tree.host.put(FILE, "{")
     world.seconds(70)
     assert topology(world) is None

@@ -182,7 +182,7 @@ def test_more_memory_than_there_is_is_no_sample() -> None:
 
 
 def test_the_real_limit_of_best_effort_is_its_smallest_set_or_its_quota() -> None:
-    """Whatever is less; a request counts the batch CPUs of all its pods."""
+    """The smaller one counts; a request is the sum of the pods' batch CPUs."""
     tree = Tree("0-7")
     view = tree.add_pod(pod("b", "BE", requests={"kubernetes.io/batch-cpu": 1500}), cpuset="0-3")
     where = context(tree, view)

@@ -98,7 +98,7 @@ cpu_masks = st.integers(1, 255)
 
 @given(st.lists(st.tuples(quota_values, quota_values), min_size=1, max_size=5))
 def test_any_consistent_quotas_are_reached(states: list[tuple[int, int]]) -> None:
-    """Whatever the order in which values come, the kernel refuses nothing."""
+    """The kernel refuses no write, in whatever order the values come."""
     tree = nested()
     run = executor(tree)
     for step, pair in enumerate(states):
@@ -351,7 +351,7 @@ def test_resctrl_groups_are_made_filled_and_removed() -> None:
 
 
 def test_schemata_that_are_as_wanted_are_not_written_again() -> None:
-    """However the kernel shows them, and whatever other caches have."""
+    """Spelling and the lines of other caches have no influence."""
     tree = nested()
     root = "/sys/fs/resctrl"
     tree.host.put(f"{root}/schemata", "    L3:0=fff;1=fff\n")

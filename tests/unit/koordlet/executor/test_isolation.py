@@ -1,4 +1,4 @@
-"""Whatever one intent makes the executor raise, all others are applied exactly."""
+"""Faults that one intent causes in the executor: all other intents are applied exactly."""
 
 from collections.abc import Callable, Iterable
 
@@ -60,7 +60,7 @@ class BreakingHost(MemoryHost):
 
 
 def is_about_evil(path: str) -> bool:
-    """Whether a path has the folder, the group or the process of the one called evil in it."""
+    """Return whether a path has the folder, group or process of the pod called evil."""
     return "evil" in path or f"/{PIDS['evil']}/" in path
 
 

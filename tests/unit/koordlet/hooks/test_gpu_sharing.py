@@ -85,7 +85,7 @@ def test_hami_core_is_accepted_in_upper_or_lower_case(spelling: str) -> None:
 
 @pytest.mark.parametrize("allocated", ["", {}, {"rdma": [{"minor": 0}]}, {"gpu": []}])
 def test_container_without_gpus_is_not_changed(allocated: Any) -> None:
-    """Whatever its labels say."""
+    """Labels of the container have no influence."""
     assert gpu_adjustment(creation(allocated), WATCHED).is_empty
     assert region_folder(creation(allocated), WATCHED) is None
 

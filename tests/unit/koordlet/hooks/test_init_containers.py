@@ -307,7 +307,7 @@ def test_a_sidecar_is_on_the_cpus_of_its_pod_and_of_its_class() -> None:
 
 
 def test_memory_qos_protects_a_sidecar() -> None:
-    """What it requests, in its own cgroup and in that of its pod; page cache up to both limits."""
+    """Its requests are protected in its cgroup and the pod's; page cache up to both limits."""
     made = with_init(
         pod("a", "LS", requests={"memory": GIB}, limits={"memory": GIB}),
         container("proxy", sidecar=True, memory=2 * GIB),

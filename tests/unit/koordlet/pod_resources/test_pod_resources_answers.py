@@ -141,7 +141,7 @@ def test_a_pod_without_containers_is_passed_on() -> None:
 
 
 def test_fields_of_kubelets_to_come_arrive() -> None:
-    """What is added does not cost what was there."""
+    """Fields of later versions are passed on with the known ones."""
     node = Node()
     node.publish(node.tree.add_pod(pod("job", **REQUESTS, annotations=allocated("0000:01:00.2"))))
     later = bytes([15 << 3 | 2, 3]) + b"new"

@@ -141,7 +141,7 @@ def test_every_operation_in_every_state_is_decided() -> None:
 
 
 def test_switched_off_quotas_go_back_to_the_limit() -> None:
-    """Whatever they had been raised to."""
+    """Raised quotas return to the pod's limit."""
     tree = Tree()
     view = limited(tree, quota=600_000)
 

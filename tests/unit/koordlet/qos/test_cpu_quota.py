@@ -187,7 +187,7 @@ def test_quotas_are_those_of_the_kubelet_by_the_ratio(
     ratio: str,
     bursts: bool,
 ) -> None:
-    """Whatever the pod is made of; nothing is refused, and nothing moves once it is right."""
+    """The kernel refuses none of the writes, and repeated rounds write nothing."""
     made = limited(*mains, inits=tuple(inits), whole=whole, overhead=overhead)
     node = Node(made, ratio=ratio, spec=AUTO if bursts else NONE)
     of_pod = kubelet_pod_milli(mains, inits, whole, overhead)

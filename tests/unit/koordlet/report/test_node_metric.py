@@ -170,7 +170,7 @@ def test_gpus_are_reported_individually() -> None:
 
 
 def test_predictions_are_reported() -> None:
-    """What can be given away, and the peak."""
+    """The report has the reclaimable amounts and the peak."""
     report = MetricReport(
         store=measured(node=(1.0, MIB)),
         policy=ReportPolicy(),

@@ -203,7 +203,7 @@ def test_starting_pod_avoids_bound_cpus_of_another_starting_pod() -> None:
 
 
 def test_started_pod_that_is_never_listed_releases_its_cpus() -> None:
-    """What the runtime has started and no list has after five minutes holds no CPUs."""
+    """A container whose pod is not listed within five minutes holds no CPUs."""
     runtime = Runtime()
     own = runtime.tree.add_pod(pod("own", "LSR", annotations=cpuset("2-3")))
     shared = runtime.tree.add_pod(pod("shared", "LS", requests={"cpu": 1}))

@@ -238,7 +238,7 @@ def _of(view: PodView, intents: list[Intent]) -> list[Intent]:
 
 @pytest.mark.parametrize("cpuset", ["0-7", "2", "2-5"])
 def test_cpus_of_another_pod_are_not_taken(cpuset: str) -> None:
-    """However old the pod is that names them later."""
+    """An older pod that names the CPUs later does not get them."""
     tree = Tree()
     cpu_request: dict[str, Any] = {"requests": {"cpu": 4}}
     status = {STATUS: json.dumps({"cpuset": "2-5"})}

@@ -48,7 +48,7 @@ def test_hooks_that_are_on_trust_our_certificate() -> None:
 
 
 def test_hooks_are_taken_from_the_annotation() -> None:
-    """Which is the installer's, and stays as it was written."""
+    """The annotation is the installer's, and stays unchanged."""
     text = json.dumps([entry(POD), entry(QUOTA)], indent=1)
     meta = {"name": "c", "annotations": {"template": text}}
     result = after(decode({"metadata": meta}, MutatingWebhookConfiguration), {POD})

@@ -90,7 +90,7 @@ def is_evil(value: Any) -> bool:
 def test_a_profile_that_breaks_is_left_out_and_the_others_apply(
     name: str, path: str, obj: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it breaks where it is matched or where it is applied."""
+    """The error may occur while the profile is matched or applied."""
     expected = Admission(GOOD).review(path, obj)
     monkeypatch.setattr(profiles, name, breaks_over_evil(profiles, name))
     admission = Admission((*GOOD, EVIL_PROFILE))

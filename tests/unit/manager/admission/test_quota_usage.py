@@ -120,7 +120,7 @@ def test_a_dry_run_is_judged_and_not_counted() -> None:
 
 
 def test_a_pod_that_is_refused_otherwise_is_not_counted() -> None:
-    """Whatever it is refused for."""
+    """The reason of the refusal has no influence."""
     world = World(quota())
     bad = {"resources": {"requests": {"cpu": "1"}}}
     made = pod(bad, labels={QUOTA_NAME: "team", "koordinator.sh/qosClass": "BE"}, priority=9999)

@@ -180,7 +180,7 @@ def test_components_bind_what_they_have_to() -> None:
 
 
 def test_quotas_below_the_root_need_a_right_where_tenancy_is_strict() -> None:
-    """What is below it shares the whole cluster."""
+    """A child of the root shares the whole cluster."""
     assert refusal(quota("q"), world()) == ""
     assert "may not update quota koordinator-root-quota" in refusal(
         quota("q"), world(), gates=STRICT

@@ -178,7 +178,7 @@ def test_a_profile_that_changes_comes_to_all_its_pods_again() -> None:
 
 
 def test_half_of_the_pods_are_always_the_same_half() -> None:
-    """However often the profile is looked at."""
+    """Repeated reconciliations select the same pods."""
     world = World(force_update_s=1.0, interval_s=30.0, burst=10_000)
     names = [f"p{number}" for number in range(60)]
     for name in names:

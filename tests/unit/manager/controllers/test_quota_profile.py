@@ -84,7 +84,7 @@ def test_a_ratio_leaves_a_part_of_it(ratio: str, cpu: str) -> None:
 
 
 def test_resource_keys_are_the_profiles() -> None:
-    """What no node has is 0."""
+    """A resource that no node has is 0."""
     annotations = {f"{PREFIX}resource-keys": '["cpu","example.com/x"]'}
 
     assert {k: str(v) for k, v in created(profile(annotations)).spec.min.items()} == {
@@ -94,7 +94,7 @@ def test_resource_keys_are_the_profiles() -> None:
 
 
 def test_a_root_follows_its_nodes() -> None:
-    """What others have written there stays."""
+    """Fields that others have written stay."""
     tree = {f"{PREFIX}tree-id": tree_id("q/p")}
     known = decode(
         {

@@ -104,7 +104,7 @@ def test_cpu_ratio_depends_on_the_model(hyper: bool, turbo: bool, ratio: float) 
     ("default", "message"), [(None, "no ratio for"), (0.9, r"0\.9"), (5.1, r"5\.1")]
 )
 def test_unknown_model_has_the_default_ratio(default: float | None, message: str) -> None:
-    """Which has to be there, in 1..5."""
+    """The default ratio must exist and be in 1..5."""
     info = CpuBasicInfo(cpu_model="other")
     assert normalization_ratio(CpuNormalizationStrategy(default_ratio=1.1), info) == 1.1
 

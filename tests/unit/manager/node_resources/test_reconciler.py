@@ -96,7 +96,7 @@ def test_an_idle_node_gives_its_capacity_but_for_the_margin() -> None:
     ],
 )
 def test_without_fresh_metrics_nothing_is_given(node_metric: Any) -> None:
-    """What was shown is taken away, not left to pods."""
+    """Amounts that were published before are withdrawn."""
     given = {BATCH: "6000", BATCH_MEMORY: "1", MID: "1"}
     view = ManagedNode(node({**amounts(10, "10G"), **given}, annotations={"a": "b"}), node_metric)
     result = outcome(view)
@@ -137,7 +137,7 @@ def test_small_changes_are_not_worth_a_write(now: str, written: bool) -> None:
 
 
 def test_the_first_time_everything_is_written() -> None:
-    """Who knows what happened before."""
+    """The state before the start is unknown."""
     view = ManagedNode(MACHINE, IDLE)
     shown_ = after(view, outcome(view))
     drifted = replace(
@@ -171,7 +171,7 @@ def test_a_node_that_is_not_colocated_gives_nothing() -> None:
 
 
 def test_third_parties_get_theirs_first() -> None:
-    """What they hold of batch resources is subtracted; the annotation keeps the whole."""
+    """Their batch resources are subtracted; the annotation keeps the total."""
     allocations = [
         {
             "name": "yarn",
@@ -201,7 +201,7 @@ def shared(cpu: str, origin: str = "6k", **meta: Any) -> Node:
 
 
 def test_a_share_that_changes_is_written_at_once() -> None:
-    """However small it is: who takes it waits to see that pods can't have it."""
+    """Small changes are written as well, since their user waits for the write."""
     view = ManagedNode(shared("5990"), IDLE)
     assert shown(view, outcome(view))[BATCH] == "10"
     settled = ManagedNode(shared("6000"), IDLE)

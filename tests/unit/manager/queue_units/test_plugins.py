@@ -336,7 +336,7 @@ def test_running_jobs_count_when_the_tree_is_added_or_deleted() -> None:
 
 
 def test_the_original_s_scenario_of_an_intelligent_queue() -> None:
-    """Who is important and does not fit holds up all others; without him they go, if they fit.
+    """An important unit that does not fit blocks all others; without it they are admitted.
 
     Source: koord-queue pkg/test/e2e/test.intelligent.sh.
     """

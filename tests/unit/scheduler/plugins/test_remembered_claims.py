@@ -119,7 +119,7 @@ def device_on(one: Embedded, pod_class: PodClass, name: str) -> str:
 
 
 def test_devices_of_alike_nodes_are_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is used on a node, and what it offers now, decide which devices it gives."""
+    """The free devices of a node decide the result, not its name."""
     one, (pod_class, _) = world()
     objects = one.state.objects
     for obj in (claim("c0"), allocated("other-b", "b", 0)):

@@ -149,7 +149,7 @@ def test_only_nodes_of_named_pools_run_node_managers() -> None:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.integration
 def test_nothing_is_given_twice_at_any_time(seed: int) -> None:
-    """Whatever comes, goes and fails: YARN's limit and what pods are shown fit in the node."""
+    """YARN's limit and the amounts published to pods fit in the node together, at all times."""
     job = pods("batch", 0, 2, usage={"cpu": 90})
     job |= {"arrival": {"poisson": {"perHour": 20}}, "duration": {"exponential": {"mean": "20m"}}}
     etl = queue("etl", 6) | {

@@ -108,7 +108,7 @@ def test_pods_get_the_nodes_that_the_scheduler_gives_them(policy: str) -> None:
 )
 @pytest.mark.parametrize("policy", ["price", "fgd"])
 def test_no_pod_is_lost_and_every_fitting_pod_is_placed(policy: str, mover: Mover | None) -> None:
-    """What is free is what pods leave, after a day with and without moves."""
+    """Free capacity equals the departed pods', after a day with and without moves."""
     of = trace()
     run = week(policy, of=of)
     hours = run.run(mover, 24 * HOUR_S)
@@ -196,7 +196,7 @@ def test_no_moves_without_a_budget() -> None:
 @settings(max_examples=examples(10), deadline=None)
 @given(st.integers(0, 1000), st.integers(0, 12))
 def test_a_plan_keeps_its_limit_and_every_pod(seed: int, most: int) -> None:
-    """Whatever runs goes on, on nodes that have room for it, and no more moves than allowed."""
+    """Running pods keep a node with room for them; moves stay within the limit."""
     of = trace()
     run = week("fgd", draw_departing_pods(of, seed, span_s=3 * HOUR_S), of)
     run.run(None, 2 * HOUR_S)

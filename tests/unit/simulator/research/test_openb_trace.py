@@ -177,7 +177,7 @@ def test_the_published_order_wins_over_our_own(tmp_path: Path) -> None:
 
 
 def test_another_ratio_cuts_or_continues_the_published_order(tmp_path: Path) -> None:
-    """What both have in common is the same."""
+    """The common part of both orders is equal."""
     trace = tiny(tmp_path)
     order = [2, 0, 1, 0, 0]
     publish(tmp_path, {"order": order, "rank": [1, 0, 2]})

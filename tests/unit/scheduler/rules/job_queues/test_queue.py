@@ -48,7 +48,7 @@ def queue(rules: QueueRules, jobs: list[QueuedJob]) -> JobQueue:
 def test_fifo_is_by_priority_then_arrival_then_observation(
     given_jobs: list[tuple[str, int, int, int]],
 ) -> None:
-    """However jobs come, the order is that of a sort."""
+    """The order equals that of a sort, in whatever order jobs arrive."""
     jobs = [job(n, ns, prio, float(at), cpu) for n, (ns, prio, at, cpu) in enumerate(given_jobs)]
 
     ordered = list(queue(STRICT, jobs).in_order(share))
@@ -133,7 +133,7 @@ def test_new_rules_keep_the_jobs_and_no_rules_free_them() -> None:
 
 
 def test_the_annotations_go_before_the_arguments() -> None:
-    """What a quota does not say, the arguments of the plugin say."""
+    """Arguments of the plugin apply where a quota has no annotation."""
     args = ElasticQuotaArgs(default_queue_policy="backfill", default_queue_depth=7)
 
     assert QueueRules.of(QueueTerms(), ElasticQuotaArgs()) is None

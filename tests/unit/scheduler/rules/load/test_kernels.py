@@ -76,7 +76,7 @@ def test_compiled_and_array_code_agree(data: st.DataObject, is_prod: bool) -> No
     case=st.integers(0, CASES - 1),
 )
 def test_incremental_load_equals_a_recount(addends: IntArray, used: IntArray, case: int) -> None:
-    """Whatever is known of the node."""
+    """The cases include nodes with missing and expired reports."""
     facts, figures = np.zeros((1, FACTS), np.int8), np.ones((1, FIGURES, WIDTH), np.int64)
     facts[0, StateColumn.CASE] = case
     before, after = np.zeros((2, 1, MARGINS, WIDTH), np.int64)

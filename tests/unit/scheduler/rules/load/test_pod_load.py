@@ -110,7 +110,7 @@ def test_which_pods_are_prod(labels: dict[str, str], fields: dict[str, Any], is_
 
 
 def test_a_pod_that_stands_for_a_reservation_adds_nothing() -> None:
-    """What it reserves is used by others; it is looked at as any other when it wants a place."""
+    """Its amounts are used by others; its own placement is decided like any other pod's."""
     pending = pod("p", cpu=1, annotations={"scheduling.koordinator.sh/reserve-pod": "true"})
 
     assert load(pending).estimate[0] == 850

@@ -70,7 +70,7 @@ def requests(draw: st.DrawFn) -> NumaRequest:
 def test_rows_answer_as_trials_do(
     nodes: list[NumaNode], request: NumaRequest, policy: NumaTopologyPolicy, exclusive: str
 ) -> None:
-    """Which sets fit, which is chosen, how it scores; SingleNUMANode needs single sets only."""
+    """Fitting sets, chosen set and score are equal; SingleNUMANode needs single sets only."""
     rows = NumaRows.of(nodes, RESOURCES)
     fits = fits_of(rows, request)
     got = align_rows(rows, request, fits, policy, SCORER, exclusive=exclusive)
@@ -172,7 +172,7 @@ def test_a_row_is_rewritten_when_its_node_changes() -> None:
 @pytest.mark.slow
 @given(numa_nodes())
 def test_what_pods_hold_is_written_as_if_the_row_were_new(node: NumaNode) -> None:
-    """Whatever others held before."""
+    """Earlier allocations on the row have no influence."""
     layout = node.layout
     assert layout is not None
     before = NumaLedger()

@@ -54,7 +54,7 @@ def test_priority_is_of_the_template_or_a_label_of_the_reservation() -> None:
 
 
 def test_available_reservation_requests_the_amounts_of_its_status() -> None:
-    """Whatever the template has meanwhile."""
+    """A later change of the template has no influence."""
     reserved = reservation("r", 2, "1Gi", on="n")
     status = replace(reserved.status, allocatable={"cpu": reserved.status.allocatable["cpu"]})
     made = reserve_pod(replace(reserved, status=status))
@@ -67,7 +67,7 @@ def test_available_reservation_requests_the_amounts_of_its_status() -> None:
 
 
 def test_annotated_amounts_go_before_those_of_the_template() -> None:
-    """What a plugin resized is what is held."""
+    """A reservation that a plugin resized holds the new amounts."""
     resized = {
         "scheduling.koordinator.sh/reservation-resize-allocatable": '{"resources":{"cpu":"3"}}'
     }

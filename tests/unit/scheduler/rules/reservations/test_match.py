@@ -118,7 +118,7 @@ def test_unreadable_selector_matches_no_owner() -> None:
 def test_a_controller_is_one_of_the_owner_references(
     fields: dict[str, Any], expected: bool
 ) -> None:
-    """What is given has to agree."""
+    """The given fields must match."""
     wanted = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "1", **fields}
     (owner,) = reservation("r", 1, owners=[{"controller": wanted}]).spec.owners
     reference = OwnerReference(
@@ -174,5 +174,5 @@ def test_invalid_terms_are_reported(annotations: dict[str, str], problem: str) -
 
 @pytest.mark.parametrize(("text", "order"), [("7", 7), ("-3", -3), ("x", 0), ("", 0)])
 def test_an_order_is_a_number(text: str, order: int) -> None:
-    """What is none has no order."""
+    """A label that is no number means no order."""
     assert offer_of(reservation("r", 1, on="n", labels={RESERVATION_ORDER: text})).order == order

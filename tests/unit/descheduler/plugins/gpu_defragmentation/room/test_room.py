@@ -90,7 +90,7 @@ def check(where: RoomCluster, wanted: RoomRequest, plan: RoomPlan) -> None:
 
 
 def test_existing_room_needs_no_moves() -> None:
-    """What fits needs no moves."""
+    """A gang that fits already needs no moves."""
     where = cluster([pod(0, 0)], [])
     plan = find(where, request())
     assert plan is not None
