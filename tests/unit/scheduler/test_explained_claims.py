@@ -263,3 +263,106 @@ def test_claim_of_two_volumes_is_named_once() -> None:
 
     (text,) = [one.text for one in explanation.remedies if "PersistentVolume" in one.text]
     assert text.count("claim default/d") == 1
+
+
+def devices_by_model(*models: str) -> KubeObject:
+    """Return a slice with a device of each model; one without attributes for an empty name."""
+    devices = [
+        {"name": f"g{index}"} | ({"attributes": {"model": {"string": name}}} if name else {})
+        for index, name in enumerate(models)
+    ]
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+    spec = {"nodeName": "n", "driver": "gpu.example.com", "pool": pool, "devices": devices}
+    return made("ResourceSlice", "s", DEVICES, spec=spec)
+
+
+def constrained_claim(*constraints: dict[str, Any], **counts: int) -> KubeObject:
+    """Return a claim with a request of a count for each name."""
+    requests = [
+        {"name": name, "exactly": {"deviceClassName": "gpu", "count": count}}
+        for name, count in counts.items()
+    ]
+    spec = {"devices": {"requests": requests, "constraints": list(constraints)}}
+    return made("ResourceClaim", "c", DEVICES, metadata={"namespace": "default"}, spec=spec)
+
+
+MODEL = {"matchAttribute": "gpu.example.com/model"}
+
+
+@pytest.mark.parametrize(
+    ("claim", "text"),
+    [
+        (
+            constrained_claim(MODEL, r=2),
+            (
+                "claim default/c, constraint matchAttribute gpu.example.com/model: no 2 free "
+                "devices have the same value (n/g0: a100; n/g1: h100; without it: n/g2)"
+            ),
+        ),
+        (
+            constrained_claim(MODEL | {"requests": ["a", "b"]}, a=1, b=1, other=1),
+            (
+                "claim default/c, constraint matchAttribute gpu.example.com/model of requests a, "
+                "b: no 2 free devices have the same value (n/g0: a100; n/g1: h100; without it: "
+                "n/g2)"
+            ),
+        ),
+        (
+            constrained_claim({"matchAttribute": "gpu.example.com/rack"}, r=1),
+            (
+                "claim default/c, constraint matchAttribute gpu.example.com/rack: no free device "
+                "has it (without it: n/g0, n/g1, n/g2)"
+            ),
+        ),
+    ],
+)
+def test_constraint_that_no_devices_satisfy_is_named(claim: KubeObject, text: str) -> None:
+    """With the values of the free devices, and the claim without it as a remedy."""
+    explanation = explained(
+        device_class("gpu"),
+        devices_by_model("a100", "h100", ""),
+        claim,
+        user(resourceClaimName="c"),
+    )
+
+    (cause,) = explanation.causes
+    assert cause.detail == text
+    label = text.partition(": ")[0].removeprefix("claim default/c, ")
+    remedy = f"recreate claim default/c without its {label}: n takes it then"
+    assert remedy in [one.text for one in explanation.remedies]
+
+
+def test_constraints_are_no_cause_where_devices_are_missing() -> None:
+    """Without them no node would take the pod either."""
+    explanation = explained(
+        device_class("gpu"),
+        devices_by_model("a100", "a100"),
+        constrained_claim(MODEL, r=3),
+        user(resourceClaimName="c"),
+    )
+
+    (cause,) = explanation.causes
+    assert "constraint" not in cause.detail
+    assert not [one.text for one in explanation.remedies if "constraint" in one.text]
+
+
+def test_constraints_that_only_together_leave_no_devices_are_all_named() -> None:
+    """None of them can be satisfied with the other."""
+    both = [MODEL, {"matchAttribute": "gpu.example.com/rack"}]
+    devices = [
+        {"name": "g0", "attributes": {"model": {"string": "a"}, "rack": {"int": 1}}},
+        {"name": "g1", "attributes": {"model": {"string": "a"}, "rack": {"int": 2}}},
+        {"name": "g2", "attributes": {"model": {"string": "b"}, "rack": {"int": 1}}},
+    ]
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+    spec = {"nodeName": "n", "driver": "gpu.example.com", "pool": pool, "devices": devices}
+    explanation = explained(
+        device_class("gpu"),
+        made("ResourceSlice", "s", DEVICES, spec=spec),
+        constrained_claim(*both, r=2),
+        user(resourceClaimName="c"),
+    )
+
+    (cause,) = explanation.causes
+    for name in ("model", "rack"):
+        assert f"constraint matchAttribute gpu.example.com/{name}" in cause.detail

@@ -121,8 +121,9 @@ from koordinator.scheduler.snapshot import (
 from koordinator.scheduler.snapshot.selection import matches_required, matches_selector
 
 if TYPE_CHECKING:
-    from koordinator.scheduler.plugins.dynamic_resources import remedies
+    from koordinator.scheduler.plugins.dynamic_resources import constraints, remedies
 else:  # of pods that are explained
+    constraints = lazy_module("koordinator.scheduler.plugins.dynamic_resources.constraints")
     remedies = lazy_module("koordinator.scheduler.plugins.dynamic_resources.remedies")
 
 NOTHING_TO_FREE = "no new claims to deallocate"
@@ -489,7 +490,8 @@ class DynamicResources:
             ledger = verdict_table(view, self.gates).devices
             _, request = node_request(view, pod, claims, self.gates)
             room = room_detail(view, request)
-            parts.append(room or device_problems(ledger, row, claims))
+            constrained = "" if room else constraints.constraint_problems(ledger, row, claims)
+            parts.append(room or constrained or device_problems(ledger, row, claims))
         elif not parts:
             parts.append(room_detail(view, node_request(view, pod, claims, self.gates)[1]))
         return "; ".join(filter(None, parts))
@@ -501,7 +503,10 @@ class DynamicResources:
             return ()
         ledger = verdict_table(view, self.gates).devices
         row, node = int(view.names[0][0]), view.node_names[0]
-        return [*remedies.claim_remedies(ledger, view.objects, row, node, claims)]
+        return [
+            *remedies.claim_remedies(ledger, view.objects, row, node, claims),
+            *constraints.unconstrained(ledger, view.objects, row, node, claims),
+        ]
 
     def size_remedies(self, view: Snapshot, pod: PodClass) -> SizeRemedies:
         """Return the devices that a node must offer."""
