@@ -172,7 +172,7 @@ def test_nodes_with_8_linked_free_gpus(reader: Reader) -> None:
     reader.reads("1 node: gpu-2")
 
 
-def test_most_fragmented_nodes(reader: Reader) -> None:
+def test_most_fragmented_nodes_are_named_above_the_map(reader: Reader) -> None:
     """The highest values are named above the map."""
     reader.open("Nodes")
     reader.choose("colour", "holes")
@@ -191,14 +191,14 @@ def test_holder_of_a_gpu(reader: Reader) -> None:
     assert reader.clicks <= MAX_CLICKS
 
 
-def test_unused_reservations(reader: Reader) -> None:
+def test_reservations_unused_for_ten_minutes_are_problems(reader: Reader) -> None:
     """Reservations unused for ten minutes are problems."""
     reader.open("Problems")
     reader.reads("reserves resources on cpu-0 that no pod uses")
     reader.reads("left-over")
 
 
-def test_unhealthy_gpus(reader: Reader) -> None:
+def test_unhealthy_gpus_are_listed(reader: Reader) -> None:
     reader.open("Problems")
     reader.reads("gpu 7: unhealthy, not allocated to pods")
 
@@ -245,7 +245,7 @@ def test_decisions_about_a_pod_and_runners_up(reader: Reader) -> None:
     assert reader.clicks <= MAX_CLICKS
 
 
-def test_jobs_rejected_most_often(reader: Reader) -> None:
+def test_jobs_rejected_most_often_are_listed(reader: Reader) -> None:
     reader.open("Time")
     reader.click(reader.page.get_by_text("Jobs rejected most often"))
     reader.page.get_by_role("button", name="red/ring").wait_for()
@@ -262,7 +262,7 @@ def test_decisions_about_a_job(reader: Reader) -> None:
     assert reader.clicks <= MAX_CLICKS
 
 
-def test_scheduling_queue(reader: Reader) -> None:
+def test_gang_is_one_row_of_the_queue(reader: Reader) -> None:
     """A gang is one row of the queue."""
     reader.open("Shares")
     queue = reader.page.get_by_role("region", name="Queue, in scheduling order")
@@ -271,7 +271,7 @@ def test_scheduling_queue(reader: Reader) -> None:
     assert reader.clicks <= MAX_CLICKS
 
 
-def test_descheduler_plan(reader: Reader) -> None:
+def test_plan_of_the_descheduler_needs_no_input_and_writes_nothing(reader: Reader) -> None:
     """Nothing has to be entered, and nothing is written."""
     reader.open("What if")
     reader.click(reader.page.get_by_role("button", name="Plan moves"))

@@ -61,7 +61,7 @@ def test_client_certificate_authenticates(controlplane: ControlPlane) -> None:
         cluster.list(Pod)
 
 
-def test_impersonation(controlplane: ControlPlane) -> None:
+def test_admin_may_impersonate_another_user(controlplane: ControlPlane) -> None:
     """An admin may act as another user."""
     path = controlplane.write_kubeconfig("jim", {"token": controlplane.api.token, "as": "jim"})
     with (

@@ -49,7 +49,7 @@ def test_list_is_sorted_and_complete(keys: Cluster) -> None:
         ),
     ],
 )
-def test_label_selectors_restrict(
+def test_label_selectors_restrict_lists(
     keys: Cluster, selector: LabelSelector | None, expected: list[str]
 ) -> None:
     """None and the empty selector restrict nothing; requirements are ANDed."""
@@ -70,7 +70,7 @@ def test_label_selectors_restrict(
         ("status.phase=Pending,spec.nodeName=,metadata.namespace=y", ["y/a"]),
     ],
 )
-def test_field_selectors_restrict(keys: Cluster, selector: str, expected: list[str]) -> None:
+def test_field_selectors_restrict_lists(keys: Cluster, selector: str, expected: list[str]) -> None:
     """Fields are compared as text with =, == and !=, and ANDed."""
     assert listed(keys, field_selector=selector) == expected
 

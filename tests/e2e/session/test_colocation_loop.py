@@ -70,7 +70,7 @@ def agent(controlplane: ControlPlane, machine: MachineOfFiles) -> Iterator[Agent
 
 
 @pytest.mark.usefixtures("manager")
-def test_the_whole_loop(
+def test_batch_pod_runs_on_measured_idle_resources_and_is_throttled(
     controlplane: ControlPlane, user: User, agent: AgentProcess, machine: MachineOfFiles
 ) -> None:
     """Measured usage becomes batch resources, on which a batch pod is placed.

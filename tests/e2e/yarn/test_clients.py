@@ -129,7 +129,7 @@ def test_a_container_ends_by_signal(
 
 
 @BOTH
-def test_shrinking_below_use(
+def test_limit_below_the_usage_follows_the_shrink_policy(
     api: YarnApi, yarn: RealYarn, node_manager: NodeManager, connected: Connect
 ) -> None:
     """The policies of docs/how-to/run-yarn.md: never, after a time, immediately, then never."""

@@ -432,7 +432,7 @@ def test_load_aware_defaults_depend_on_each_other() -> None:
     assert dominant.estimated_scaling_factors == {"cpu": 50, "memory": 70}
 
 
-def test_koordinator_defaults() -> None:
+def test_plugins_of_koordinator_have_its_defaults() -> None:
     """The defaults equal koord-scheduler's for plugins without configuration."""
     numa, devices = NodeNUMAResourceArgs(), DeviceShareArgs()
     quota, reservation = ElasticQuotaArgs(), ReservationArgs()

@@ -185,7 +185,7 @@ def test_names_scope_and_columns() -> None:
         (".status.phase", {"type": "string", "default": "Pending"}),
     ],
 )
-def test_fields_of_reservations(path: str, expected: dict[str, Any]) -> None:
+def test_schema_of_reservations_equals_upstream(path: str, expected: dict[str, Any]) -> None:
     """Defaults, enumerations, times and templates as upstream has them."""
     assert at(object_schema(Reservation), path) == expected
 

@@ -24,7 +24,9 @@ LABELS = {"app": "web", "tier": ""}
         ("x", "DoesNotExist", (), True),
     ],
 )
-def test_operators(key: str, operator: str, values: tuple[str, ...], expected: bool) -> None:
+def test_operator_has_the_meaning_of_apimachinery(
+    key: str, operator: str, values: tuple[str, ...], expected: bool
+) -> None:
     """Each operator has the meaning of apimachinery, also for a missing label."""
     requirement = LabelSelectorRequirement(key=key, operator=operator, values=values)
 

@@ -47,7 +47,7 @@ def test_the_summary_for_people(trail: str) -> None:
     assert "Insufficient cpu" in done.stdout
 
 
-def test_filters_restrict_both(trail: str) -> None:
+def test_filters_restrict_list_and_summary(trail: str) -> None:
     """Entries that are filtered out of the list are not in the summary, either."""
     arguments = ["audit", trail, "--outcome", "bound", "-o", "json"]
     done = CliRunner().invoke(app, arguments)

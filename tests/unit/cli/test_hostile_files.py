@@ -179,14 +179,16 @@ def test_random_bytes_are_refused(tmp_path: Path, kind: str, content: bytes) -> 
         ("x: " + "9" * 5000, "x: a number must have at most 400 characters, got 5,000 in line"),
     ],
 )
-def test_hostile_yaml(tmp_path: Path, kind: str, text: str, message: str) -> None:
-    """For every reader."""
+def test_hostile_yaml_is_refused_by_every_reader(
+    tmp_path: Path, kind: str, text: str, message: str
+) -> None:
+    """Manifests, workloads and configurations have a reader each."""
     before = VALID[kind] + (b"---\n" if kind == "manifest" else b"")
 
     refusal(koord(*commands(tmp_path, kind, before + text.encode())), message, tmp_path)
 
 
-def test_hostile_json(tmp_path: Path) -> None:
+def test_hostile_json_is_refused(tmp_path: Path) -> None:
     """A file and a list in it."""
     deep = b'{"apiVersion":"v1","kind":"Pod","x":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
     twice = b'{"apiVersion":"v1","kind":"Pod",\n"metadata":{"name":"p","name":"q"}}'
@@ -220,7 +222,9 @@ def test_hostile_json(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_hostile_recordings(tmp_path: Path, lines: Callable[[], bytes], message: str) -> None:
+def test_hostile_recording_is_refused_with_its_line(
+    tmp_path: Path, lines: Callable[[], bytes], message: str
+) -> None:
     """The line is reported; unpacked data has a bound."""
     refusal(koord(*commands(tmp_path, "recording", lines())), message)
 
@@ -232,7 +236,7 @@ def test_a_recording_of_thousands_of_empty_files_is_refused(tmp_path: Path) -> N
     refusal(koord(*commands(tmp_path, "gzip", content)), "r.gz", "at most 10,000 gzip members")
 
 
-def test_hostile_audits(tmp_path: Path) -> None:
+def test_hostile_line_of_an_audit_is_left_out(tmp_path: Path) -> None:
     """A deep line is one of those that are left out."""
     deep = b'{"atS":1,"x":' + b"[" * 99_999 + b"\n"
     done = koord(*commands(tmp_path, "audit", VALID["audit"] + deep + VALID["audit"]))
@@ -251,7 +255,7 @@ def test_hostile_audits(tmp_path: Path) -> None:
         (PODS + b'"' + b"x\n" * 200_000, "cannot be read: field larger than field limit"),
     ],
 )
-def test_hostile_traces(tmp_path: Path, pods: bytes, message: str) -> None:
+def test_hostile_trace_is_refused(tmp_path: Path, pods: bytes, message: str) -> None:
     """Amounts that no machine has, columns and cells."""
     refusal(koord(*commands(tmp_path, "pods", pods)), message, "openb_pod_list_default.csv")
 

@@ -47,7 +47,7 @@ def recording(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_same_again(recording: str) -> None:
+def test_replay_uses_the_configuration_of_the_recording(recording: str) -> None:
     """Without a configuration the file's is used, or kube-scheduler's own."""
     done = CliRunner().invoke(app, ["replay", recording, "-o", "json"])
 

@@ -125,7 +125,7 @@ def test_an_npu_without_figures_for_memory_is_a_310p3() -> None:
     )
 
 
-def test_mlus_are_described() -> None:
+def test_models_and_addresses_of_mlus_are_reported() -> None:
     """Models by card; an address of hexadecimal digits, which the original takes for a fault."""
     first, second = Machine(mlus).after()
 

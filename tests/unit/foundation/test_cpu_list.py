@@ -50,6 +50,6 @@ def test_the_shortest_list_is_printed() -> None:
 
 
 @given(masks, st.integers(0, 210))
-def test_the_lowest_bits(mask: int, count: int) -> None:
+def test_lowest_bits_of_a_mask_are_selected(mask: int, count: int) -> None:
     """All of them if there are fewer."""
     assert list(bits_of(lowest(mask, count))) == list(bits_of(mask))[:count]

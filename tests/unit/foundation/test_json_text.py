@@ -33,8 +33,10 @@ def test_the_second_is_named(text: str, message: str) -> None:
 
 
 @given(TREES, st.booleans(), st.sampled_from([None, 2]))
-def test_others_pass(tree: Any, ascii_only: bool, indent: int | None) -> None:
-    """Numbers and texts have several spellings in JSON."""
+def test_other_spellings_of_json_are_accepted(
+    tree: Any, ascii_only: bool, indent: int | None
+) -> None:
+    """Indentation and escapes have no influence."""
     check_keys(json.dumps(tree, ensure_ascii=ascii_only, indent=indent).encode(), "f")
 
 

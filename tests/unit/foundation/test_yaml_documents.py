@@ -35,7 +35,7 @@ TREES = st.recursive(
         ("", None),
     ],
 )
-def test_values(text: str, expected: object) -> None:
+def test_values_have_the_types_of_json(text: str, expected: object) -> None:
     """No dates, nothing to the base of 60, keys are text, aliases and merges are followed."""
     assert yaml_document(text, "f") == expected
 
@@ -75,7 +75,7 @@ def test_values(text: str, expected: object) -> None:
         ("\0", "f: not valid YAML"),
     ],
 )
-def test_refusals(text: str, message: str) -> None:
+def test_invalid_document_is_refused_with_file_path_and_line(text: str, message: str) -> None:
     """File, path and line are named, in one short line."""
     with pytest.raises(InputError) as refused:
         yaml_document(text, "f")

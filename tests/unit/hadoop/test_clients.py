@@ -80,7 +80,7 @@ def web(answers: dict[str, Answer | Any]) -> Iterator[tuple[WebService, list[tup
         server.server_close()
 
 
-def test_nodes_by_rest() -> None:
+def test_nodes_are_read_by_rest_with_their_usage() -> None:
     """With what containers have; a cluster without NodeManagers has null."""
     node = {
         "id": "n1:8041",
@@ -274,7 +274,7 @@ def refusal(kind: str, text: str) -> bytes:
     return delimited(number_field(2, 1) + bytes_field(4, kind) + bytes_field(5, text))
 
 
-def test_nodes_by_rpc() -> None:
+def test_nodes_are_read_by_rpc() -> None:
     """Field by field of NodeReportProto."""
     node_id = bytes_field(1, "n1") + number_field(2, 8041)
     used = number_field(1, 512) + number_field(2, 1)
@@ -347,7 +347,7 @@ def test_the_way_follows_from_the_version(version: str, by: str) -> None:
         assert len(requests) == 1 + (by == "rest")
 
 
-def test_ids_of_containers() -> None:
+def test_container_id_contains_the_epoch_of_the_resource_manager() -> None:
     """The epoch of the ResourceManager stands in the higher bits of the number."""
     plain = container_id_message("container_1700000000000_0003_01_000002")
     app_id = number_field(1, 3) + number_field(2, 1700000000000)

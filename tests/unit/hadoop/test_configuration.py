@@ -18,7 +18,7 @@ def write(folder: Path, name: str, **properties: str) -> None:
     (folder / name).write_text(f"<?xml version='1.0'?><configuration>{entries}</configuration>")
 
 
-def test_one_resource_manager(tmp_path: Path) -> None:
+def test_address_of_one_resource_manager_has_default_ports(tmp_path: Path) -> None:
     """Ports that are not named are Hadoop's; later files win."""
     write(tmp_path, "yarn-default.xml", yarn_resourcemanager_address="default:1")
     write(tmp_path, "yarn-site.xml", yarn_resourcemanager_address="rm.example:9032")

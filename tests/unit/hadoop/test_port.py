@@ -98,7 +98,7 @@ def test_invalid_container_ids_are_never_chosen(text: str) -> None:
     assert chosen(text, mib=1) == []
 
 
-def test_units() -> None:
+def test_memory_is_counted_in_mebibytes() -> None:
     """The original promises some 4.9 % more memory than there is."""
     amounts = BatchAmounts(30_500, 64 << 30)
     assert whole_units(amounts) == YarnResource(30, 65536)

@@ -190,7 +190,7 @@ def test_unanswerable_request_gets_an_error_status(
         ("PUT", "5" * (LONGEST_BODY_BYTES + 1), 413, "Content Too Large"),
     ],
 )
-def test_flags_are_put(
+def test_put_sets_a_flag_of_a_running_component(
     component: Component, method: str, body: str | None, status: int, text: str
 ) -> None:
     """PUT sets a flag of a running component; nothing else does."""

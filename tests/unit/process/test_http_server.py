@@ -41,7 +41,7 @@ def test_server_responds_once_started(servers: list[HttpServer]) -> None:
     assert ask(servers[0].port, "/x").text == "/x"
 
 
-def test_it_speaks_tls(servers: list[HttpServer]) -> None:
+def test_server_uses_tls(servers: list[HttpServer]) -> None:
     """A client that trusts the certificate verifies name and signature."""
     servers.append(
         HttpServer(hello, "localhost", 0, self_signed_context(["localhost"], SystemClock()))

@@ -33,7 +33,7 @@ def rights(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_recordings(folder: Path) -> None:
+def test_recordings_are_readable_by_their_owner_only(folder: Path) -> None:
     """A recording over an older file is private as well, and does not contain the file's name."""
     path = folder / "secret-name.gz"
     path.touch()
@@ -46,7 +46,7 @@ def test_recordings(folder: Path) -> None:
     assert b"secret-name" not in path.read_bytes()
 
 
-def test_audits(folder: Path) -> None:
+def test_audit_files_are_readable_by_their_owner_only(folder: Path) -> None:
     """The current file, rotated files, and files of another version."""
     for name in ("audit.jsonl", "audit.jsonl.1"):
         (folder / name).touch()
@@ -64,7 +64,7 @@ def test_audits(folder: Path) -> None:
     }
 
 
-def test_keys_of_certificates(folder: Path) -> None:
+def test_private_key_is_readable_by_its_owner_only(folder: Path) -> None:
     """The key is readable by its owner only; the certificate may be public."""
     context_of_directory(folder, "tls", ["localhost"], SystemClock())
 

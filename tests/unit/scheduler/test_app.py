@@ -50,7 +50,7 @@ def test_pod_that_fits_nowhere_has_a_reason(embedded: NewEmbedded) -> None:
     assert events(one, "p") == [("Warning", "FailedScheduling", "Scheduling", FULL)]
 
 
-def test_message_without_nodes(embedded: NewEmbedded) -> None:
+def test_message_of_a_cluster_without_nodes_differs(embedded: NewEmbedded) -> None:
     """The message is a different one."""
     one = embedded(pod("p"))
 

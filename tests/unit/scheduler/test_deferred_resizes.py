@@ -334,7 +334,7 @@ def test_a_pending_pod_does_not_take_the_room() -> None:
     resizes=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 20)), min_size=1, max_size=3),
     covered=st.integers(0, 5),
 )
-def test_random_nodes(
+def test_victims_of_a_resize_are_less_important_and_all_needed(
     size: int, others: list[tuple[int, int]], resizes: list[tuple[int, int]], covered: int
 ) -> None:
     """Victims are less important, all are needed, and where none helps none goes.

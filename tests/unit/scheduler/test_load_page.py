@@ -40,7 +40,7 @@ def test_page_has_pods_and_their_estimates(world: World) -> None:
     }
 
 
-def test_page_without_report(world: World) -> None:
+def test_page_without_report_has_only_the_pods(world: World) -> None:
     """It has only the pods; empty fields are left out."""
     state = world(node("n"), pod("p", on="n"), node("idle"), metric("idle", cpu=1))
 

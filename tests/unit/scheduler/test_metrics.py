@@ -219,7 +219,7 @@ def test_metrics_change_no_decision() -> None:
     assert places(measured=True) == places(measured=False)
 
 
-def test_gauges_of_reservations() -> None:
+def test_reservations_have_gauges_of_amounts_and_phase() -> None:
     """CPU is in cores, memory in Gi; the current phase is 1."""
     scheduler, cluster, _, registry = world()
     kept = reservation("r", 2, "4Gi", on="n")

@@ -159,7 +159,7 @@ CPUS = st.lists(st.integers(1, 5), min_size=1, max_size=3)
     fill=st.lists(st.tuples(st.integers(0, 8), st.integers(1, 3), st.integers(0, 12)), max_size=6),
     least=st.integers(1, 2),
 )
-def test_random_clusters(
+def test_preemption_evicts_only_for_groups_that_start(
     racks: list[list[int]], fill: list[tuple[int, int, int]], least: int
 ) -> None:
     """Important pods stay; if any pod goes, enough groups start, each in one rack."""

@@ -151,7 +151,7 @@ def test_what_has_no_meaning_is_none() -> None:
     assert figures.cpu_utilization == pytest.approx(0.25)
 
 
-def test_fragmentation_over_demand(tmp_path: Path) -> None:
+def test_fragmentation_counts_unusable_gpu_parts_over_the_demand(tmp_path: Path) -> None:
     """Pods take 600 of 1000 milli each, on two GPUs: what is left of a GPU is of no use.
 
     After the first, 400 of 2000 and of 1400 free milli; after the second, 800 and all.

@@ -131,7 +131,9 @@ def test_a_pod_knows_its_cluster(tmp_path: Path) -> None:
         (("name: east", "{"), "not valid YAML"),
     ],
 )
-def test_mistakes_are_named(config: Path, change: tuple[str, str], message: str) -> None:
+def test_invalid_kubeconfig_is_refused_with_file_and_field(
+    config: Path, change: tuple[str, str], message: str
+) -> None:
     """The file, the field, what is there and what is accepted."""
     config.write_text(WHOLE.replace(*change, 1))
 

@@ -45,7 +45,9 @@ def test_the_scheme_chooses_the_variable(
         ("anything", "", PROXY),
     ],
 )
-def test_no_proxy_exempts(host: str, exempt: str, expected: str | None) -> None:
+def test_no_proxy_exempts_networks_addresses_and_domains(
+    host: str, exempt: str, expected: str | None
+) -> None:
     """Networks, addresses, domains with their subdomains, and each with a port."""
     environ = {"HTTPS_PROXY": PROXY, "NO_PROXY": exempt}
     assert proxy_for(f"https://{host}", environ) == expected

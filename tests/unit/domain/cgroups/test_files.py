@@ -41,7 +41,9 @@ V1, V2 = CgroupVersion.V1, CgroupVersion.V2
         (CgroupFile.READ_BPS, "blkio/a/b/blkio.throttle.read_bps_device", "a/b/io.max"),
     ],
 )
-def test_paths(file: CgroupFile, v1: str | None, v2: str | None) -> None:
+def test_paths_of_files_follow_the_cgroup_version(
+    file: CgroupFile, v1: str | None, v2: str | None
+) -> None:
     """v1 has a hierarchy per subsystem, v2 one for all; some files are of one version."""
     assert cgroup_path(file, "a/b", V1) == v1
     assert cgroup_path(file, "a/b", V2) == v2

@@ -32,13 +32,15 @@ CGROUPFS = CgroupLayout(CgroupDriver.CGROUPFS)
         ),
     ],
 )
-def test_folders_of_pods(qos: KubeQos, systemd: str, cgroupfs: str) -> None:
+def test_folders_of_pods_are_named_as_by_the_kubelet(
+    qos: KubeQos, systemd: str, cgroupfs: str
+) -> None:
     """As the kubelet names them with each driver."""
     assert SYSTEMD.pod(qos, PathComponent("ab-cd")) == systemd
     assert CGROUPFS.pod(qos, PathComponent("ab-cd")) == cgroupfs
 
 
-def test_folders_of_containers() -> None:
+def test_folders_of_containers_have_the_prefix_of_the_runtime_below_systemd() -> None:
     """The runtime's prefix below systemd, the bare id else."""
     assert SYSTEMD.container("p", "containerd://12") == "p/cri-containerd-12.scope"
     assert SYSTEMD.container("p", "cri-o://12") == "p/crio-12.scope"

@@ -35,7 +35,7 @@ places = arrays.arrays(
 @pytest.mark.slow
 @settings(deadline=None)
 @given(left=tables, used=tables, taken=counts, rows=chosen, wanted=vectors, enough=limits)
-def test_which_devices_fit(  # noqa: PLR0917 (the arguments of the loop)
+def test_compiled_and_reference_loops_find_the_same_devices(  # noqa: PLR0917 (the arguments of the loop)
     left: IntArray,
     used: IntArray,
     taken: IntArray,

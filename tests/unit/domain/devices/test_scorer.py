@@ -70,13 +70,13 @@ def test_a_node_counts_with_the_request_for_one_device() -> None:
 
 
 @pytest.mark.parametrize(("scorer", "expected"), [(LEAST, 75), (MOST, 25)])
-def test_an_idle_card(scorer: Scorer, expected: int) -> None:
+def test_bytes_of_an_idle_card_count_as_free(scorer: Scorer, expected: int) -> None:
     """A request for half of it, in percent: bytes count as free."""
     assert score(node(gpu(0)), {RATIO: 50}, scorer=scorer) == expected
 
 
-def test_types_add_up() -> None:
-    """Each with 0..100."""
+def test_scores_of_device_types_are_added() -> None:
+    """Each type adds 0..100."""
     on = node(gpu(0), nic(1), nic(2))
 
     assert score(on, {WHOLE: 1}) == 50

@@ -118,7 +118,7 @@ def test_without_the_gate_a_list_serves_a_single_device(constraint: dict[str, An
         (f"{A}.root.exists(r, r.startsWith('z'))", ["b"]),
     ],
 )
-def test_expressions_see_lists(expression: str, chosen: list[str]) -> None:
+def test_expressions_read_list_attributes(expression: str, chosen: list[str]) -> None:
     """With the gate or without it."""
     devices = [
         rooted("a", strings=["x", "y"]),

@@ -167,7 +167,7 @@ def test_score_is_in_range_and_falls_with_growth() -> None:
         (400, 440, 0.025),
     ],
 )
-def test_poisson_tail(mean: float, at_least: int, chance: float) -> None:
+def test_poisson_tail_equals_published_tables(mean: float, at_least: int, chance: float) -> None:
     """Values from tables, also where a normal distribution stands in."""
     assert poisson_tail(mean, at_least) == pytest.approx(chance, abs=5e-3)
 

@@ -26,7 +26,7 @@ def test_usage_above_the_minimum_is_lent_by_siblings() -> None:
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 9)] * 2, st.booleans()), max_size=6))
-def test_loans_add_up(quotas: list[tuple[int, int, bool]]) -> None:
+def test_loans_of_siblings_balance(quotas: list[tuple[int, int, bool]]) -> None:
     """Each borrows what it uses beyond its minimum, and lends at most what it leaves of it."""
     made = QuotaTree()
     for i, (least, used, lends) in enumerate(quotas):

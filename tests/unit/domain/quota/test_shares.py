@@ -47,7 +47,7 @@ def share(total: int, claims: Claims) -> list[int]:
         (100, [(5, 10, 40, 1), (20, 15, 60, 1), (40, 20, 50, 1), (70, 45, 0, 1)], [5, 20, 30, 45]),
     ],
 )
-def test_worked_examples(total: int, claims: Claims, shares: list[int]) -> None:
+def test_shares_equal_the_worked_examples(total: int, claims: Claims, shares: list[int]) -> None:
     """Base first, the rest by weight, and again the excess over a request.
 
     Source: the first three of the behavioural specification, the others of the original's

@@ -203,7 +203,7 @@ def test_predictions_are_shown_by_predictor(scraped: Scraped) -> None:
     assert [each.value for each in given] == [0, 0]
 
 
-def test_levels_of_cgroups() -> None:
+def test_cgroup_metrics_have_the_levels_of_tier_pod_and_container() -> None:
     """Tiers, pods and containers; what is outside of pods has none."""
     levels = {
         LAYOUT.kubepods: "kubeqos",

@@ -67,7 +67,7 @@ def test_all_alpha_and_all_beta_cover_the_gates_of_the_original() -> None:
 
 
 @pytest.mark.parametrize("is_on", [False, True])
-def test_cpi_of_containers(is_on: bool) -> None:
+def test_cpi_of_containers_is_measured_behind_its_gate(is_on: bool) -> None:
     """Counted, shown, and closed when the agent ends."""
     world = world_with(CPICollector=is_on)
     world.add(pod("a", "LS", requests={"cpu": 1}))
@@ -86,7 +86,7 @@ def test_cpi_of_containers(is_on: bool) -> None:
 
 
 @pytest.mark.parametrize("is_on", [False, True])
-def test_pressure_of_pods(is_on: bool) -> None:
+def test_pressure_of_pods_is_measured_behind_its_gate(is_on: bool) -> None:
     """Read every ten seconds, and shown."""
     world = world_with(PSICollector=is_on)
     view = world.add(pod("a", "LS", requests={"cpu": 1}))

@@ -101,7 +101,7 @@ def test_caches_bandwidth_and_programs(tree: Tree) -> None:
     assert shown(made, "host_application_resource_usage") == [({**program, "resource": "cpu"}, 1.5)]
 
 
-def test_cookies_of_containers(tree: Tree) -> None:
+def test_core_scheduling_cookies_are_metrics(tree: Tree) -> None:
     """The group and the cookie are labels, as in the original."""
     view = tree.add_pod(pod("a", "BE"))
     made = snapshot(tree, view, cookies={view.containers[0].folder: ("team", 12)})
@@ -129,7 +129,7 @@ def test_batch_resources_of_the_node_and_of_containers(tree: Tree) -> None:
         ]
 
 
-def test_cpu_pools(tree: Tree) -> None:
+def test_sizes_of_cpu_pools_are_metrics(tree: Tree) -> None:
     """Their sizes always, their CPUs one by one where that is wanted."""
     bound = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"0-5"}'}
     view = tree.add_pod(pod("a", "LSR", requests={"cpu": 6}, annotations=bound))
@@ -168,7 +168,7 @@ def test_reported_usage_is_shown_if_enabled(tree: Tree) -> None:
     assert shown(snapshot(tree), "node_metric_node_usage") == []
 
 
-def test_best_effort_and_oom_scores(tree: Tree) -> None:
+def test_best_effort_usage_and_oom_scores_are_metrics(tree: Tree) -> None:
     """The page has the usage of the tier, and the OOM score of each pod."""
     own = {"koordinator.sh/oom-score-adj": "300"}
     view = tree.add_pod(pod("a", "BE", annotations=own))

@@ -258,7 +258,7 @@ def test_pods_without_batch_resources_are_ignored() -> None:
     assert planned_batch(pod("a", "LS", **batch(750, None)))[1] == []
 
 
-def test_normalized_quotas() -> None:
+def test_quota_is_divided_by_the_normalization_ratio() -> None:
     """250000 on CPUs worth 1.35 are 185186, rounded up; a ratio of 1 restores.
 
     A container is made with its normalized quota, whether CPU burst is on or not.
@@ -287,7 +287,9 @@ def test_normalized_quotas() -> None:
         ({}, {}),
     ],
 )
-def test_oom_scores(annotations: dict[str, str], scores: dict[str, int]) -> None:
+def test_oom_score_is_that_of_the_container_or_the_pod(
+    annotations: dict[str, str], scores: dict[str, int]
+) -> None:
     """By container, then by pod; a bad one is left out, not clamped."""
     tree = Tree()
     keys = {f"koordinator.sh/{key}": text for key, text in annotations.items()}

@@ -179,7 +179,9 @@ def test_without_any_eligible_cpu_nothing_is_chosen() -> None:
         (64_000, 2000, 600_000, 200_000),
     ],
 )
-def test_quota(capacity: int, headroom: int, current: int, quota: int | None) -> None:
+def test_quota_of_best_effort_grows_by_a_tenth_at_most(
+    capacity: int, headroom: int, current: int, quota: int | None
+) -> None:
     """At least 2 ms, growing by a tenth of all CPUs at most, unless there was none."""
     assert wanted_quota_us(capacity, headroom, current) == quota
 

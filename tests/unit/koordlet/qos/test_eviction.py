@@ -59,7 +59,9 @@ def victims(tasks: list[Any], leaving: tuple[str, ...] = ()) -> list[str]:
         (0, 5, 30, 50, 0),
     ],
 )
-def test_satisfaction(request_milli: int, limit: int, lower: int, upper: int, release: int) -> None:
+def test_pods_are_evicted_until_the_upper_satisfaction_is_reached(
+    request_milli: int, limit: int, lower: int, upper: int, release: int
+) -> None:
     """Below the lower share, requests go until the upper one is reached."""
     assert satisfaction_release(request_milli, limit, lower, upper) == release
 
@@ -72,7 +74,9 @@ def test_satisfaction(request_milli: int, limit: int, lower: int, upper: int, re
         (86_000, 96_000, 90, 85, None),
     ],
 )
-def test_usage(used: int, capacity: int, threshold: int, lower: int, release: int | None) -> None:
+def test_percentages_of_usage_are_truncated(
+    used: int, capacity: int, threshold: int, lower: int, release: int | None
+) -> None:
     """Percentages are whole numbers, cut off."""
     assert usage_release(used, capacity, threshold, lower) == release
 

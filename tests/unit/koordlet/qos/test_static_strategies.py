@@ -194,7 +194,7 @@ def test_page_cache_is_limited_by_pod(settings: dict[str, Any], size: int, enabl
     ("ways", "start", "end", "mask"),
     [(20, 20, 70, 0x3FF0), (11, 0, 30, 0xF), (4, 0, 1, 1), (20, 0, 100, 0xFFFFF)],
 )
-def test_cache_ways(ways: int, start: int, end: int, mask: int) -> None:
+def test_partly_covered_cache_way_is_included(ways: int, start: int, end: int, mask: int) -> None:
     """A way that is partly covered is covered."""
     assert l3_mask((1 << ways) - 1, start, end) == mask
 
@@ -217,7 +217,7 @@ def test_any_range_of_ways_is_contiguous(ways: int) -> None:
     [(1, "GenuineIntel", 10), (90, "GenuineIntel", 90), (91, "", 100), (50, "AuthenticAMD", 80),
      (100, "AuthenticAMD", 2048)],
 )  # fmt: skip
-def test_memory_bandwidth(percent: int, vendor: str, value: int) -> None:
+def test_memory_bandwidth_has_the_unit_of_the_vendor(percent: int, vendor: str, value: int) -> None:
     """Tens of percent on Intel, eighths of a gigabyte per second on AMD."""
     assert memory_bandwidth(percent, vendor) == value
 

@@ -235,7 +235,9 @@ def test_later_names_overwrite_earlier_ones() -> None:
         (1, 1, True),
     ],
 )
-def test_lots_are_drawn(probability: Any, lot: int, applies: bool) -> None:
+def test_profile_applies_to_its_percentage_of_pods(
+    probability: Any, lot: int, applies: bool
+) -> None:
     """99 are as good as 100, and 1 is two in a hundred: so the original."""
     one = profile(labels={"hit": "1"}, probability=probability)
     result = mutated(pod(), one, percent=lot)

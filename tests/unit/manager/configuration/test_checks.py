@@ -151,8 +151,8 @@ def test_what_did_not_change_is_not_checked() -> None:
     check_config(config(colocation=wrong, cpu_burst={}, system=""), old, ())
 
 
-def test_selectors_must_select() -> None:
-    """Neither missing nor empty."""
+def test_selector_of_a_node_strategy_is_required() -> None:
+    """A missing and an empty selector are refused."""
     selectors: tuple[dict[str, Any] | None, ...] = (None, {})
     for selector in selectors:
         entry = {"name": "n1", "nodeSelector": selector}
@@ -239,7 +239,7 @@ def test_bandwidths_that_can_be_kept() -> None:
     st.booleans(),
     st.booleans(),
 )
-def test_bandwidths_as_amounts(
+def test_bandwidths_of_classes_fit_in_the_total(
     megabits: list[int], field: str, per_node: bool, has_own_total: bool
 ) -> None:
     """They may add up to the total of their nodes, 100M; what nodes of others have is no matter."""

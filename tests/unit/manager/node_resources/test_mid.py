@@ -12,7 +12,7 @@ MACHINE = node(amounts(40, "40Gi"), amounts(36, "36Gi"))
 GIB = 1 << 30
 
 
-def test_the_worked_example() -> None:
+def test_mid_resources_equal_the_worked_example() -> None:
     """The sum of both parts, limited by a part of the capacity (5.4 of the specification)."""
     report = metric(used=amounts(22, "22Gi"), reclaimable=amounts(9, "9Gi"))
     strategy = Strategy(mid_unallocated_percent=50, mid_cpu_percent=40, mid_memory_percent=40)

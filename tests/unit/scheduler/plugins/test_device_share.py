@@ -88,7 +88,7 @@ def test_cached_allocation_is_not_used_on_another_node(world: World) -> None:
         ),
     ],
 )
-def test_valid_combinations(
+def test_missing_gpu_amounts_are_derived_from_the_requested_ones(
     world: World,
     requests: dict[str, str | int],
     expected: dict[int, tuple[int | None, str, int]],

@@ -89,7 +89,9 @@ def test_node_without_measurement_accepts_pods(world: World) -> None:
         ({"usageThresholds": {"cpu": 0}}, {}),
     ],
 )
-def test_an_expired_report(world: World, args: dict[str, Any], verdict: dict[str, str]) -> None:
+def test_arguments_decide_whether_an_expired_report_rejects(
+    world: World, args: dict[str, Any], verdict: dict[str, str]
+) -> None:
     """It rejects, passes, or still counts, as the arguments specify."""
     state = world(node("old"), metric("old", cpu=8, at="22:09:00"))
     state.advance(START_S)

@@ -62,7 +62,9 @@ def test_node_selector_needs_every_label(disks: ClusterState) -> None:
         ),
     ],
 )
-def test_operators(disks: ClusterState, term: JsonObject, accepted: set[str]) -> None:
+def test_operator_of_node_affinity_selects_nodes(
+    disks: ClusterState, term: JsonObject, accepted: set[str]
+) -> None:
     """The nodes have disk ssd and gen 4, disk hdd and gen 10, and gen "new"."""
     rejected = refused(built(PLUGIN, disks), disks, pod("p", affinity=required(term)))
 

@@ -103,7 +103,7 @@ def test_node_may_bind_the_cpus_of_every_pod(world: World) -> None:
     assert refused(plugin, state, bound_pod("p", 2, annotations=FULL)) == {"m": conflict}
 
 
-def test_required_whole_cores(world: World) -> None:
+def test_required_full_cores_must_be_free(world: World) -> None:
     """The number of CPUs must fill cores, and the cores must be free."""
     state = world(*machine("m", cores=2), running("a", cpuset="0"), running("b", cpuset="1"))
     plugin = built(PLUGIN, state)

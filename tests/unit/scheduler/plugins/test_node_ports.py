@@ -26,7 +26,9 @@ REASON = "node(s) didn't have free ports for the requested pod ports"
         ("10.0.0.1:80/UDP", "80/UDP", True),
     ],
 )
-def test_conflicting_ports(world: World, used: int | str, wanted: int | str, clash: bool) -> None:
+def test_port_of_any_address_conflicts_with_every_address(
+    world: World, used: int | str, wanted: int | str, clash: bool
+) -> None:
     """No address means all addresses."""
     state = world(node("n"), node("free"), pod("p", ports=[used], on="n"))
     plugin, pending = built(PLUGIN, state), pod("new", ports=[wanted])

@@ -97,7 +97,7 @@ def test_most_allocated_is_the_mean_used_share(world: World) -> None:
     assert scored(packed, state, pod("new", cpu="500m", memory="4Gi")) == {"n": 50, "over": 100}
 
 
-def test_weights_and_truncation(world: World) -> None:
+def test_score_is_the_truncated_weighted_mean(world: World) -> None:
     """Cpu is 2/3 free (66, truncated), memory 1/2: (3 * 66 + 1 * 50) / 4 = 62."""
     state = world(node("n", cpu=3, memory="2Gi"))
     resources = [{"name": "cpu", "weight": 3}, {"name": "memory", "weight": 1}]

@@ -23,7 +23,9 @@ REASON = "node(s) had untolerated taint(s)"
         ({"value": "a"}, False),  # only Exists may go without a key
     ],
 )
-def test_matching_tolerations(world: World, toleration: dict[str, str], accepted: bool) -> None:
+def test_toleration_matches_by_key_value_and_effect(
+    world: World, toleration: dict[str, str], accepted: bool
+) -> None:
     """The taint is ``team=a:NoSchedule``."""
     state = world(node("n", taints=["team=a:NoSchedule"]))
 

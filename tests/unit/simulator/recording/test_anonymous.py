@@ -176,7 +176,7 @@ def test_a_configuration_is_anonymized(secrets: list[str]) -> None:
     assert shown["profiles"][0]["pluginConfig"][0]["name"] == "LoadAware"
 
 
-def test_the_key_decides() -> None:
+def test_key_determines_the_pseudonyms() -> None:
     """One secret gives equal names within a recording, and other names in the next."""
     one, other = Anonymiser(b"one"), Anonymiser(b"other")
 
@@ -193,8 +193,8 @@ def test_the_key_decides() -> None:
         *("ReplicaSet", "koord-prod", "In", "koordinator-root-quota", "Ready", "LSR", "gpu"),
     ],
 )
-def test_structure_stays(word: str) -> None:
-    """Words of Kubernetes and Koordinator."""
+def test_words_of_kubernetes_and_koordinator_are_kept(word: str) -> None:
+    """Keys and values that the platform defines are no names of users."""
     assert Anonymiser(b"key").name(word) == word
 
 

@@ -145,7 +145,7 @@ def hidden(objects: list[KubeObject], one: Anonymiser) -> list[KubeObject]:
     return [decode_object(one.manifest(to_manifest(obj))) for obj in objects]
 
 
-def test_decisions_stay() -> None:
+def test_anonymous_recording_gives_the_same_decisions() -> None:
     """Selectors, taints, resources of vendors, quotas, gangs, reservations."""
     objects = read_manifests(["-"], io.BytesIO(WORLD.encode()))
     configuration, one = default_configuration(), Anonymiser(os.urandom(16))
@@ -161,7 +161,7 @@ def test_decisions_stay() -> None:
     assert len(before) == sum(isinstance(obj, Pod) for obj in objects)
 
 
-def test_networks_stay() -> None:
+def test_anonymous_network_places_as_many_members() -> None:
     """As many members are placed; among equal domains the names decide, which are others."""
     objects = read_manifests([str(EXAMPLES / "topology.yaml")], io.BytesIO())
     configuration = read_configuration(EXAMPLES / "topology-scheduler.yaml")

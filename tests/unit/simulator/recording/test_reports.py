@@ -50,7 +50,7 @@ def test_windows_are_a_sequence() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, []])
-def test_no_windows(nothing: object) -> None:
+def test_null_windows_mean_no_windows(nothing: object) -> None:
     """A null, as the original writes for an empty list, is as good as no field."""
     manifest = to_manifest(metric("n", 1, 1))
     manifest["status"]["nodeMetric"]["aggregatedNodeUsages"] = nothing

@@ -41,8 +41,10 @@ def spec(required: str = "", preferred: str = "", exclusive: str = "") -> CpuBin
         (spec(required="Default", preferred="SpreadByPCPUs"), FULL, True),
     ],
 )
-def test_the_pods_policy(wanted: CpuBindSpec, policy: str, required: bool) -> None:
-    """Required goes before preferred, Default is the scheduler's (here FullPCPUs)."""
+def test_policy_of_a_pod_prefers_the_required_one(
+    wanted: CpuBindSpec, policy: str, required: bool
+) -> None:
+    """A required policy precedes a preferred one; Default is the scheduler's (here FullPCPUs)."""
     got = pod_binding(wanted, QosClass.LSR, PriorityBand.PROD, 4000, FULL)
 
     assert got == CpuBinding(4, policy, required)
@@ -96,10 +98,10 @@ def test_a_part_of_a_cpu_cannot_be_bound() -> None:
         ),
     ],
 )
-def test_the_nodes_policy(
+def test_policy_of_a_node_is_its_label_or_its_kubelet(
     label: str, kubelet: KubeletCpuManagerPolicy | None, policy: CpuBindPolicy | None
 ) -> None:
-    """Of its label or of its kubelet's CPU manager."""
+    """Option full-pcpus-only of the static CPU manager precedes the label."""
     assert node_bind_policy({LABEL: label} if label else {}, kubelet) is policy
 
 

@@ -16,7 +16,7 @@ LAYOUT = machine(2, 1, 4, 2)
 @pytest.mark.parametrize(
     ("policy", "usable"), [(FULL, "2-3,6-7"), (SPREAD, "0,2,5-6"), ("", "0,2-3,5-7")]
 )
-def test_usable_cpus(policy: str, usable: str) -> None:
+def test_required_policy_limits_the_usable_cpus(policy: str, usable: str) -> None:
     """Full cores; the lowest free CPU of each core; any."""
     assert format_cpu_list(usable_under(policy, LAYOUT, parse_cpu_list("0,2-3,5-7"))) == usable
 

@@ -49,7 +49,7 @@ def taken(
         (14, "4-13,18-19,22-23", "4-13,18-19,22-23", "3-8,10,12-13,18-19,21-23", "3-13,18,21-22"),
     ],
 )
-def test_fragmented_machine(
+def test_policy_decides_which_cpus_of_a_fragmented_machine_are_taken(
     count: int, full_packed: str, full: str, spread_packed: str, spread: str
 ) -> None:
     """Socket 0 has five free cores and a half, socket 1 three and a half: each policy its own."""
@@ -73,7 +73,7 @@ def test_fragmented_machine(
         ((2, 2, 2, 2), "0,2,4,8,10,12", 6, "5-7,13-15"),  # full cores first, then near them
     ],
 )
-def test_full_cores_packed(
+def test_full_cores_are_taken_from_the_fullest_numa_node_with_enough(
     shape: tuple[int, int, int, int], busy: str, count: int, cpus: str
 ) -> None:
     """The fullest NUMA node that has enough full cores, then sockets, then fragments."""

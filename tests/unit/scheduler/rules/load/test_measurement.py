@@ -32,7 +32,7 @@ def test_usage_over_a_window(window: Window | None, usage: tuple[int, int] | Non
     assert measured_by(report, RULES).over(window, RULES) == usage
 
 
-def test_an_incomplete_report() -> None:
+def test_report_without_time_is_expired() -> None:
     """Without time it is infinitely old; a minute is between two reports; negative is nothing."""
     measured = measured_by(metric("n", cpu=-1, at=""), RULES)
 

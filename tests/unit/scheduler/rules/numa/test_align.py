@@ -115,7 +115,7 @@ def test_sets_are_tried_from_small_to_large() -> None:
     ("zones", "text"),
     [(0b1, "01"), (0b10, "10"), (0b11, "11"), (0b100, "100"), (0b101, "0101"), (None, "<nil>")],
 )
-def test_sets_in_messages(zones: int | None, text: str) -> None:
+def test_sets_in_messages_are_pairs_of_digits(zones: int | None, text: str) -> None:
     """In pairs of digits, but for a lone bit at an even place."""
     assert mask_text(zones) == text
 

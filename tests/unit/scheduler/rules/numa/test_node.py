@@ -88,7 +88,9 @@ def test_system_pods_may_share_their_cpus() -> None:
         ("None", NumaTopologyPolicy.NONE),
     ],
 )
-def test_kubelet_policies(reported: str, policy: NumaTopologyPolicy) -> None:
+def test_policy_of_the_kubelet_counts_in_both_scopes(
+    reported: str, policy: NumaTopologyPolicy
+) -> None:
     """Both scopes of a policy mean that policy; unknown names mean none."""
     assert read_topology(topology(None, "None", reported)).policy is policy
 
