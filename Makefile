@@ -39,9 +39,10 @@ check-texts: $(READY)
 	$(BIN)/python -m tests.sources_check
 	$(BIN)/python -m tests.pages_check
 
-# The documentation site, in build/site: every warning is an error.
+# The documentation site, in build/site: every warning is an error. Where node is, its search is asked.
 docs: $(READY_DOCS)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
+	$(BIN)/python -m tests.search_check
 
 # The experiments of examples/experiments/, in build/figures: minutes.  OPENB is a folder with
 # Alibaba's CSV files (docs/how-to/run-an-experiment.md): with it, those of FGD's paper too, which

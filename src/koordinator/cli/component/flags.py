@@ -202,9 +202,7 @@ class ProcessFlags:
     ] = "1m"
     verbosity: Annotated[
         int,
-        typer.Option(
-            "-v", help="Verbosity of the log: 0, 4 for details, 8 for details of libraries."
-        ),
+        typer.Option("-v", help="Log level: 0, 4 for details, 8 for details of libraries."),
     ] = 0
     logging_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.TEXT
 
