@@ -125,7 +125,10 @@ def _plans(
     gates: Collection[str], disks: DiskLookup, caches: ResctrlFacts | None, *, keep_quota: bool
 ) -> Iterator[tuple[str, Plan]]:
     """Yield the plans of the enabled features in order of application."""
-    for gate, plan in PLANS.items():
+    plans = {**PLANS}
+    if "BECPUSuppress" not in gates:
+        plans["BatchResource"] = partial(plan_batch_resources, is_suppressed=False)
+    for gate, plan in plans.items():
         if gate in gates:
             yield gate, plan
     if "BlkIOReconcile" in gates:

@@ -30,7 +30,7 @@ OFF: Final = frozenset(
     {
         "AuditEvents",  # writes the audit log
         "AuditEventsHTTPHandler",  # serves the audit log at /events
-        "BECPUManager",  # CPUs of best-effort pods, as the scheduler chose them; no suppression
+        "BECPUManager",  # gives best-effort pods CPUs of the scheduler; only quotas suppress
         "BECPUEvict",  # evicts best-effort pods that get too few of the CPUs they request
         "BEMemoryEvict",  # evicts best-effort pods when the memory of the node is used up
         "CPUEvict",  # evicts pods by priority when the CPU of the node is used up

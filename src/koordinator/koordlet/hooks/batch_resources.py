@@ -44,23 +44,32 @@ _LEAST: Final = {KubeQos.GUARANTEED: -997, KubeQos.BURSTABLE: 3, KubeQos.BEST_EF
 _CRITICAL_PRIORITY: Final = 2_000_000_000  # system-cluster-critical
 
 
-def plan_batch_resources(view: NodeView) -> list[Intent]:
-    """Return the limits of best-effort pods with batch resources, and of their containers."""
-    return [intent for pod in view.active_pods for intent in pod_batch_resources(view, pod)]
+def plan_batch_resources(view: NodeView, *, is_suppressed: bool = True) -> list[Intent]:
+    """Return the limits of best-effort pods with batch resources, and of their containers.
+
+    ``is_suppressed`` is whether CPU suppress runs.
+    """
+    return [
+        intent
+        for pod in view.active_pods
+        for intent in pod_batch_resources(view, pod, is_suppressed=is_suppressed)
+    ]
 
 
-def pod_batch_resources(view: NodeView, pod: PodView) -> Iterator[Intent]:
+def pod_batch_resources(
+    view: NodeView, pod: PodView, *, is_suppressed: bool = True
+) -> Iterator[Intent]:
     """Yield the limits of one pod and its containers; none without batch resources.
 
     A container without batch resources keeps the kubelet's values, and its pod has room for them.
-    There are no quotas while the best-effort tier as a whole is suppressed by quota.
+    There are no quotas while CPU suppress limits the best-effort tier as a whole by quota.
     """
     if pod.labelled_qos is not QosClass.BE or not pod.is_active:
         return
     resources = pod.batch_resources
     if not resources:
         return
-    is_limited = not view.is_tier_limited_by_quota
+    is_limited = not (is_suppressed and view.is_tier_limited_by_quota)
     ratio = view.machine.cpu_normalization_ratio
     spec = _spec_of(pod, resources)
 

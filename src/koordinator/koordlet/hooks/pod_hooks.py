@@ -84,7 +84,11 @@ class PodHooks:
         if "CPUNormalization" in self.gates:
             yield "CPUNormalization", lambda pod: pod_cpu_normalization(self.view, pod)
         if "BatchResource" in self.gates:
-            yield "BatchResource", lambda pod: pod_batch_resources(self.view, pod)
+            suppressed = "BECPUSuppress" in self.gates
+            yield (
+                "BatchResource",
+                lambda pod: pod_batch_resources(self.view, pod, is_suppressed=suppressed),
+            )
         if "CPUSetAllocator" in self.gates:
             pools = self.pools.without(taken_cpus) if taken_cpus else self.pools
             yield (

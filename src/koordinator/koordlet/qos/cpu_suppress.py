@@ -120,17 +120,16 @@ def suppress(inputs: StrategyInputs, *, cpus_are_managed: bool = False) -> Suppr
     """Return the suppression of best effort, and undo the policy that is not in use.
 
     Change nothing without samples of the node or without pods.  With ``cpus_are_managed`` the CPU
-    sets of containers belong to the CPU set hook.  While pods of class LSE have all CPUs, best
-    effort gets the least quota, since no CPU set can be empty.
+    sets of containers belong to the CPU set hook, and only quotas suppress.  While pods of class
+    LSE have all CPUs, best effort gets the least quota, since no CPU set can be empty.
     """
     view = inputs.view
     threshold = view.threshold
     if view.lse_has_all_cpus:
         return _least(view)
-    if cpus_are_managed:
-        return Suppression((*_free_quota(view), *_free_cpus(view, depth=1), *_within_free(view)))
-    if not threshold.enable:
-        return Suppression((*_free_quota(view), *_free_cpus(view)))
+    by_quota = threshold.enable and threshold.cpu_suppress_policy == CFS_QUOTA_POLICY
+    if not threshold.enable or (cpus_are_managed and not by_quota):
+        return Suppression((*_free_quota(view), *_all_cpus(view, are_managed=cpus_are_managed)))
     demand = measure_demand(inputs)
     if demand is None or threshold.cpu_suppress_threshold_percent is None:
         return Suppression()
@@ -143,9 +142,10 @@ def suppress(inputs: StrategyInputs, *, cpus_are_managed: bool = False) -> Suppr
         f"system {demand.system}m leaves {headroom}m"
     )
     ls_used = demand.pods / _MILLI
-    if threshold.cpu_suppress_policy == CFS_QUOTA_POLICY:
+    if by_quota:
         quota, cores = _by_quota(view, headroom, reason)
-        return Suppression((*quota, *_free_cpus(view)), CFS_QUOTA_POLICY, cores, ls_used)
+        cpus = _all_cpus(view, are_managed=cpus_are_managed)
+        return Suppression((*quota, *cpus), CFS_QUOTA_POLICY, cores, ls_used)
     sets, cores = _by_cpus(view, headroom, reason)
     return Suppression((*sets, *_free_quota(view)), "cpuset", cores, ls_used)
 
@@ -269,6 +269,11 @@ def _free_quotas_below(view: NodeView) -> list[Intent]:
         for folder in _tree(view, depth=2)[1:]
         if (view.cgroups.number(CgroupFile.CFS_QUOTA, folder) or UNLIMITED) > 0
     ]
+
+
+def _all_cpus(view: NodeView, *, are_managed: bool) -> list[Intent]:
+    """Undo CPU sets, except in containers whose CPU sets another part of the agent manages."""
+    return [*_free_cpus(view, depth=1), *_within_free(view)] if are_managed else _free_cpus(view)
 
 
 def _free_cpus(view: NodeView, depth: int = 2) -> list[Intent]:

@@ -91,7 +91,7 @@ class NodeView:
 
     @property
     def is_tier_limited_by_quota(self) -> bool:
-        """Whether the best-effort tier as a whole has a quota, by its policy or without CPUs."""
+        """Whether CPU suppress gives the best-effort tier a quota: by policy, or without CPUs."""
         threshold = self.threshold
         by_policy = threshold.enable and threshold.cpu_suppress_policy == CFS_QUOTA_POLICY
         return by_policy or self.lse_has_all_cpus

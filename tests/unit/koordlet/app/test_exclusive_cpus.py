@@ -1,4 +1,4 @@
-"""Best-effort pods and the CPUs of pods of class LSE, on small nodes."""
+"""Best-effort pods and the CPUs of pods of class LSE, on small nodes; who limits best effort."""
 
 from collections.abc import Collection
 
@@ -82,4 +82,26 @@ def test_best_effort_has_the_least_quota_while_class_lse_has_all_cpus(
     else:
         assert tier in {"-1", "max"}
         assert own == ["100000", "100000"]
+    assert refusals(world) == []
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+@pytest.mark.parametrize(
+    ("gates", "limits_tier"),
+    [(ALL, True), (MANAGED, True), (ALL - {"BECPUSuppress"}, False)],
+    ids=["suppressed", "managed", "no suppression"],
+)
+def test_best_effort_is_limited_as_a_tier_or_pod_by_pod(
+    version: CgroupVersion, gates: Collection[str], *, limits_tier: bool
+) -> None:
+    """With the policy cfsQuota pods lose their own quotas only where the tier gets one."""
+    world = World(version=version, gates=gates)
+    world.slo(cpu_suppress_threshold_percent=65, cpu_suppress_policy="cfsQuota")
+    job = world.add(pod("job", "BE", requests=BATCH, limits=BATCH))
+
+    world.seconds(15, {job.folder: 0.5})
+
+    tier, *own = (world.tree.get(CgroupFile.CFS_QUOTA, it).split()[0] for it in folders(job))
+    assert (tier in {"-1", "max"}) is not limits_tier
+    assert own == (["-1" if version is V1 else "max"] * 2 if limits_tier else ["100000"] * 2)
     assert refusals(world) == []
