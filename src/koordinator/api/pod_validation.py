@@ -144,17 +144,17 @@ def _check_ports(
     path: str,
 ) -> None:
     for index, port in enumerate(ports):
-        where = f"{path}[{index}]"
+        field_path = f"{path}[{index}]"
         if not 0 < port.container_port <= _MAX_PORT:
-            raise invalid_value(f"{where}.containerPort", port.container_port, "1..65535")
+            raise invalid_value(f"{field_path}.containerPort", port.container_port, "1..65535")
         if not 0 <= port.host_port <= _MAX_PORT:
-            raise invalid_value(f"{where}.hostPort", port.host_port, "1..65535, or 0 for none")
-        check_one_of(port.protocol, _PROTOCOLS, f"{where}.protocol")
+            raise invalid_value(f"{field_path}.hostPort", port.host_port, "1..65535, or 0 for none")
+        check_one_of(port.protocol, _PROTOCOLS, f"{field_path}.protocol")
         if port.host_ip and not _is_ip(port.host_ip):
-            raise invalid_value(f"{where}.hostIP", port.host_ip, "an IP address")
+            raise invalid_value(f"{field_path}.hostIP", port.host_ip, "an IP address")
         if host_network and port.host_port not in {0, port.container_port}:
             raise invalid_value(
-                f"{where}.hostPort",
+                f"{field_path}.hostPort",
                 port.host_port,
                 f"the containerPort ({port.container_port}), as the pod uses the host network",
             )
@@ -162,7 +162,9 @@ def _check_ports(
             use = (port.host_port, port.protocol or "TCP", port.host_ip)
             if use in taken:
                 raise invalid_value(
-                    f"{where}.hostPort", port.host_port, "unique among the containers of the pod"
+                    f"{field_path}.hostPort",
+                    port.host_port,
+                    "unique among the containers of the pod",
                 )
             taken.add(use)
 
@@ -203,13 +205,15 @@ def _check_affinity(affinity: Affinity, path: str) -> None:
     if nodes is not None:
         required = nodes.required_during_scheduling_ignored_during_execution
         if required is not None:
-            where = f"{path}.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
-            check_node_selector(required, where)
+            field_path = f"{path}.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+            check_node_selector(required, field_path)
         preferred = nodes.preferred_during_scheduling_ignored_during_execution
         for index, term in enumerate(preferred):
-            where = f"{path}.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
-            _check_weight(term.weight, where)
-            check_node_selector_term(term.preference, f"{where}.preference")
+            field_path = (
+                f"{path}.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
+            )
+            _check_weight(term.weight, field_path)
+            check_node_selector_term(term.preference, f"{field_path}.preference")
     if affinity.pod_affinity is not None:
         _check_pod_affinity(affinity.pod_affinity, f"{path}.podAffinity")
     if affinity.pod_anti_affinity is not None:
@@ -218,13 +222,13 @@ def _check_affinity(affinity: Affinity, path: str) -> None:
 
 def _check_pod_affinity(affinity: PodAffinity, path: str) -> None:
     for index, term in enumerate(affinity.required_during_scheduling_ignored_during_execution):
-        where = f"{path}.requiredDuringSchedulingIgnoredDuringExecution[{index}]"
-        _check_pod_affinity_term(term, where)
+        field_path = f"{path}.requiredDuringSchedulingIgnoredDuringExecution[{index}]"
+        _check_pod_affinity_term(term, field_path)
     preferred = affinity.preferred_during_scheduling_ignored_during_execution
     for index, weighted in enumerate(preferred):
-        where = f"{path}.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
-        _check_weight(weighted.weight, where)
-        _check_pod_affinity_term(weighted.pod_affinity_term, f"{where}.podAffinityTerm")
+        field_path = f"{path}.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
+        _check_weight(weighted.weight, field_path)
+        _check_pod_affinity_term(weighted.pod_affinity_term, f"{field_path}.podAffinityTerm")
 
 
 def _check_pod_affinity_term(term: PodAffinityTerm, path: str) -> None:
@@ -259,11 +263,13 @@ def _check_weight(weight: int, path: str) -> None:
 def _check_spread(constraints: tuple[TopologySpreadConstraint, ...], path: str) -> None:
     seen: set[tuple[str, str]] = set()
     for index, constraint in enumerate(constraints):
-        where = f"{path}[{index}]"
-        _check_spread_constraint(constraint, where)
+        field_path = f"{path}[{index}]"
+        _check_spread_constraint(constraint, field_path)
         pair = (constraint.topology_key, constraint.when_unsatisfiable)
         if pair in seen:
-            raise invalid_value(where, pair, "a unique pair of topologyKey and whenUnsatisfiable")
+            raise invalid_value(
+                field_path, pair, "a unique pair of topologyKey and whenUnsatisfiable"
+            )
         seen.add(pair)
 
 

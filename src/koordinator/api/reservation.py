@@ -149,13 +149,13 @@ def validate_reservation(reservation: Reservation) -> None:
 def check_owners(owners: tuple[ReservationOwner, ...], path: str) -> None:
     """Raise InputError for an owner without criteria and for an invalid selector."""
     for index, owner in enumerate(owners):
-        where = f"{path}[{index}]"
+        field_path = f"{path}[{index}]"
         if owner == ReservationOwner():
             raise InputError(
                 "must set at least one of object, controller, labelSelector",
-                path=where,
+                path=field_path,
             )
-        check_label_selector(owner.label_selector, f"{where}.labelSelector")
+        check_label_selector(owner.label_selector, f"{field_path}.labelSelector")
 
 
 KINDS = (Reservation,)

@@ -41,12 +41,14 @@ def check_container_resources(resources: ResourceRequirements, path: str) -> Non
     _check_requests_and_limits(resources, path)
     used: set[tuple[str, str]] = set()
     for index, claim in enumerate(resources.claims):
-        where = f"{path}.claims[{index}]"
+        field_path = f"{path}.claims[{index}]"
         if claim.request:
-            check_dns_label(claim.request, f"{where}.request")
+            check_dns_label(claim.request, f"{field_path}.request")
         overlaps = {(claim.name, ""), (claim.name, claim.request)} & used
         if overlaps or (not claim.request and any(name == claim.name for name, _ in used)):
-            raise InputError(f"must name each request once, got {claim.name!r} again", path=where)
+            raise InputError(
+                f"must name each request once, got {claim.name!r} again", path=field_path
+            )
         used.add((claim.name, claim.request))
 
 

@@ -131,12 +131,14 @@ def check_label_selector(selector: LabelSelector | None, path: str) -> None:
         return
     check_labels(selector.match_labels, f"{path}.matchLabels")
     for index, requirement in enumerate(selector.match_expressions):
-        where = f"{path}.matchExpressions[{index}]"
-        check_label_key(requirement.key, f"{where}.key")
-        check_one_of(requirement.operator, (*_WITH_VALUES, *_WITHOUT_VALUES), f"{where}.operator")
-        _check_values(requirement.operator, requirement.values, where)
+        field_path = f"{path}.matchExpressions[{index}]"
+        check_label_key(requirement.key, f"{field_path}.key")
+        check_one_of(
+            requirement.operator, (*_WITH_VALUES, *_WITHOUT_VALUES), f"{field_path}.operator"
+        )
+        _check_values(requirement.operator, requirement.values, field_path)
         for value in requirement.values:
-            check_label_value(value, f"{where}.values")
+            check_label_value(value, f"{field_path}.values")
 
 
 def check_node_selector(selector: NodeSelector, path: str) -> None:
@@ -173,10 +175,12 @@ def _check_node_field(requirement: NodeSelectorRequirement, path: str) -> None:
 
 
 def _check_values(operator: str, values: tuple[str, ...], path: str) -> None:
-    where = f"{path}.values"
+    field_path = f"{path}.values"
     if operator in _WITH_VALUES and not values:
-        raise invalid_value(where, [], f"at least one value with operator {operator}")
+        raise invalid_value(field_path, [], f"at least one value with operator {operator}")
     if operator in _WITHOUT_VALUES and values:
-        raise invalid_value(where, list(values), f"empty with operator {operator}")
+        raise invalid_value(field_path, list(values), f"empty with operator {operator}")
     if operator in _WITH_NUMBER and (len(values) != 1 or not _INTEGER.fullmatch(values[0])):
-        raise invalid_value(where, list(values), f"exactly one integer with operator {operator}")
+        raise invalid_value(
+            field_path, list(values), f"exactly one integer with operator {operator}"
+        )

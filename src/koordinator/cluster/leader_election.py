@@ -248,7 +248,7 @@ class LeaderElector:
         spec, now = lease.spec, self._date()
         kept = _holder(lease) == self._identity
         first = spec.holder_identity is None
-        mine = replace(
+        renewed = replace(
             spec,
             holder_identity=self._identity,
             lease_duration_seconds=self._lease_duration_s,
@@ -256,7 +256,7 @@ class LeaderElector:
             renew_time=now,
             lease_transitions=(spec.lease_transitions or 0) + (not kept and not first),
         )
-        return replace(lease, spec=mine)
+        return replace(lease, spec=renewed)
 
     def _lead(self, started_s: float) -> bool:
         """Move the fence, if it has not fallen while the answer was on its way."""

@@ -273,9 +273,9 @@ class _UserRights:
     def forget_others(self, namespaces: Sequence[str]) -> None:
         """Remove the answers for namespaces that do not exist any more."""
         if len(self._refused_at_s) + len(self.allowed_until_s) > 2 * len(namespaces) + 64:
-            there = set(namespaces)
+            remaining = set(namespaces)
             for known in (self._refused_at_s, self.allowed_until_s, self._refresh_s):
-                for name in known.keys() - there:
+                for name in known.keys() - remaining:
                     del known[name]
 
 

@@ -227,13 +227,13 @@ class DeschedulerProfile(ConfigStruct, frozen=True, kw_only=True):
             enabled = [plugin.name for plugin in self.plugins.changes_at(point).enabled]
             for index, name in enumerate(enabled):
                 if name in enabled[:index]:
-                    where = f"{path}.plugins.{point}.enabled[{index}].name"
-                    raise invalid_value(where, name, "unique")
+                    field_path = f"{path}.plugins.{point}.enabled[{index}].name"
+                    raise invalid_value(field_path, name, "unique")
         names: set[str] = set()
         for index, config in enumerate(self.plugin_config):
             if config.name in names:
-                where = f"{path}.pluginConfig[{index}].name"
-                raise invalid_value(where, config.name, "unique")
+                field_path = f"{path}.pluginConfig[{index}].name"
+                raise invalid_value(field_path, config.name, "unique")
             names.add(config.name)
 
 

@@ -177,19 +177,19 @@ def _choose(
     plugins = {}
     for name in needed:
         data = profile.plugin_config[given[name]].args if name in given else None
-        where = f"{path}.pluginConfig[{given[name]}].args" if name in given else f"{name}Args"
+        field_path = f"{path}.pluginConfig[{given[name]}].args" if name in given else f"{name}Args"
         plugins[name] = ChosenPlugin(
-            specs[name], decode_plugin_args(specs[name].args, data, where, source)
+            specs[name], decode_plugin_args(specs[name].args, data, field_path, source)
         )
     for (
         name,
         index,
     ) in given.items():  # arguments of plugins that are not enabled are validated as well
-        where = f"{path}.pluginConfig[{index}]"
-        _check_known(name, specs, f"{where}.name", source)
+        field_path = f"{path}.pluginConfig[{index}]"
+        _check_known(name, specs, f"{field_path}.name", source)
         if name not in plugins:
             data = profile.plugin_config[index].args
-            decode_plugin_args(specs[name].args, data, f"{where}.args", source)
+            decode_plugin_args(specs[name].args, data, f"{field_path}.args", source)
     return ChosenProfile(
         profile.name, profile.node_selector, plugins, names_at, profile.prove_moves
     )
@@ -198,8 +198,8 @@ def _choose(
 def _check_point(name: str, point: str, specs: Mapping[str, Spec], path: str, source: str) -> None:
     _check_known(name, specs, path, source)
     if point not in specs[name].points:
-        able = ", ".join(each.name for each in specs.values() if point in each.points)
-        problem = f"plugin {name} does not extend {point}; must be one of {able}"
+        supporting = ", ".join(each.name for each in specs.values() if point in each.points)
+        problem = f"plugin {name} does not extend {point}; must be one of {supporting}"
         raise InputError(problem, path=path, source=source)
 
 

@@ -376,8 +376,8 @@ class MoveProver:
         for move in moves:
             ago_s = self._memory.left_ago_s(lineage_of(move.pod), move.target, now_s)
             if ago_s is not None and move.target != move.source:
-                what = f"its workload left {move.target} {int(ago_s)} s ago"
-                return SkippedMove(SkipReason.CIRCLE, what)
+                cause = f"its workload left {move.target} {int(ago_s)} s ago"
+                return SkippedMove(SkipReason.CIRCLE, cause)
         gain = _ELSEWHERE if goal is None else goal.gain(moves)
         if gain.amount <= 0:
             return SkippedMove(SkipReason.NO_GAIN, gain.text)

@@ -41,8 +41,8 @@ def load_entry_points(
         try:
             loaded = point.load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever a foreign module does when it is loaded
-            what = " ".join(str(error).split())
-            broken.append(f"{called}: cannot be loaded: {type(error).__name__}: {what}")
+            problem = " ".join(str(error).split())
+            broken.append(f"{called}: cannot be loaded: {type(error).__name__}: {problem}")
             continue
         if isinstance(loaded, wanted):
             objects.append(loaded)

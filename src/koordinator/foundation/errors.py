@@ -132,9 +132,9 @@ class Fault:
     @property
     def problem(self) -> str:
         """Text of the fault for logs, events and conditions."""
-        where = f'{self.stage} of "{self.source}"' if self.source else self.stage
+        origin = f'{self.stage} of "{self.source}"' if self.source else self.stage
         text = cut(str(self.error), _SHOWN)
-        return f"internal error: {where}: {type(self.error).__name__}: {text}".removesuffix(": ")
+        return f"internal error: {origin}: {type(self.error).__name__}: {text}".removesuffix(": ")
 
     def __str__(self) -> str:
         return f"{self.about}: {self.problem}" if self.about else self.problem

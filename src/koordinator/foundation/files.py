@@ -81,9 +81,9 @@ def read_packed(path: Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
             return read_stream(file, str(path), largest_bytes)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None)
-        where = "" if reason else "line 1"  # what is packed is wrong: no line is known
+        location = "" if reason else "line 1"  # what is packed is wrong: no line is known
         problem = f"cannot be read: {reason or error}"
-        raise InputError(problem, source=str(path), subject=where) from error
+        raise InputError(problem, source=str(path), subject=location) from error
 
 
 def bounded_lines(file: BinaryIO, source: str, longest_bytes: int) -> Iterator[bytes]:

@@ -178,19 +178,19 @@ def call_rpc(
     connection = delimited(_request_header(_CONTEXT_CALL, -1, client_id)) + delimited(context)
     named = bytes_field(1, method) + bytes_field(2, protocol) + number_field(3, 1)
     body = delimited(_request_header(0, 0, client_id)) + delimited(named) + delimited(request)
-    where = f"{method} of {address[0]}:{address[1]}"
+    call = f"{method} of {address[0]}:{address[1]}"
     try:
         with socket.create_connection(address, caller.timeout_s) as stream:
             stream.sendall(_HEADER + _frame(connection) + _frame(body))
             (size,) = struct.unpack(">i", _exactly(stream, 4))
             if not 0 <= size <= _LARGEST_ANSWER:
-                raise YarnError(f"{where}: an answer of {size} bytes")
+                raise YarnError(f"{call}: an answer of {size} bytes")
             answer = _exactly(stream, size)
     except OSError as error:
-        raise YarnError(f"{where}: {error or type(error).__name__}") from None
+        raise YarnError(f"{call}: {error or type(error).__name__}") from None
     status, at = read_delimited(answer, 0)
     if number_of(status, 2) != _SUCCESS:
-        raise _refusal(where, status)
+        raise _refusal(call, status)
     return read_delimited(answer, at)[0]
 
 
@@ -224,11 +224,11 @@ def _request_header(call_id: int, retry: int, client_id: bytes) -> bytes:
     )
 
 
-def _refusal(where: str, status: bytes) -> YarnError:
+def _refusal(call: str, status: bytes) -> YarnError:
     """Return the error in an RpcResponseHeaderProto: exceptionClassName, errorMsg."""
     kind = bytes_of(status, 4).decode(errors="replace").rpartition(".")[2]
     message = (bytes_of(status, 5).decode(errors="replace").splitlines() or [""])[0]
-    text = f"{where}: {kind}: {message}"
+    text = f"{call}: {kind}: {message}"
     if kind == "StandbyException":
         return NotActiveError(text)
     if kind in {"RpcNoSuchProtocolException", "RpcNoSuchMethodException"}:

@@ -226,8 +226,8 @@ def _described(attributes: NonResourceAttributes | ResourceAttributes) -> str:
         if attributes.subresource
         else attributes.resource
     )
-    where = f' in namespace "{attributes.namespace}"' if attributes.namespace else ""
-    return f'resource "{resource}"{where}'
+    namespace_text = f' in namespace "{attributes.namespace}"' if attributes.namespace else ""
+    return f'resource "{resource}"{namespace_text}'
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,8 +120,8 @@ def context_of_directory(
     """
     certificate, key = directory / f"{pair_name}.crt", directory / f"{pair_name}.key"
     if certificate.exists() != key.exists():
-        there, missing = (certificate, key) if certificate.exists() else (key, certificate)
-        raise InputError(f"missing, although {there} is there", source=str(missing))
+        existing, missing = (certificate, key) if certificate.exists() else (key, certificate)
+        raise InputError(f"missing, although {existing} is there", source=str(missing))
     if not key.exists():
         _write_pair(certificate, key, names, clock)
     return context_of_files(certificate, key, terms)

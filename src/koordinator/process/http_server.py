@@ -95,8 +95,8 @@ class HttpServer:
             # Connections inherit it.  asyncio would set it, but not for sockets made like this one.
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except (OSError, OverflowError) as error:
-            where = f"{self._address}:{self._requested_port}"
-            raise InputError(f"cannot listen on {where}: {error}") from None
+            address = f"{self._address}:{self._requested_port}"
+            raise InputError(f"cannot listen on {address}: {error}") from None
         listener = Listener(self._socket, self._tls, self._limits, self._client_names)
         self._server = _BoundedServer(self._config, listener, self._periodic)
         self._thread.start()

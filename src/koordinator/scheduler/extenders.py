@@ -126,20 +126,20 @@ class ExtenderService:
         self._on_ignored(self.name, str(error))
 
     def _ask(self, verb: str, body: bytes, read: Callable[[bytes], AnswerT]) -> AnswerT:
-        where, now_s = f"extender {self.name}: {verb}", self._clock.now_s()
+        source, now_s = f"extender {self.name}: {verb}", self._clock.now_s()
         if now_s < self._silent_until_s:
             wait_s = self._silent_until_s - now_s
-            raise ExtenderError(f"{where}: not called for {wait_s:.0f} s after: {self._silence}")
+            raise ExtenderError(f"{source}: not called for {wait_s:.0f} s after: {self._silence}")
         try:
             answer = read(self._transport.post(self._verbs[verb], body))
         except SilentExtenderError as error:
             self._pause_s = min(max(2 * self._pause_s, FIRST_PAUSE_S), LONGEST_PAUSE_S)
             self._silent_until_s = self._clock.now_s() + self._pause_s
             self._silence = str(error)
-            raise SilentExtenderError(f"{where}: {error}") from None
+            raise SilentExtenderError(f"{source}: {error}") from None
         except ExtenderError as error:
             self._pause_s = 0.0
-            raise ExtenderError(f"{where}: {error}") from None
+            raise ExtenderError(f"{source}: {error}") from None
         self._pause_s = 0.0
         return answer
 
@@ -284,13 +284,13 @@ def victims_of(
             raise ExtenderError(
                 f"selected victims on node {_shown(node)}, which was not in the request"
             )
-        where = f"NodeNameToMetaVictims[{node}]"
-        entry = {} if value is None else _table(value, where)
+        field = f"NodeNameToMetaVictims[{node}]"
+        entry = {} if value is None else _table(value, field)
         pods = entry.get("pods") or []
         if not isinstance(pods, list):
-            raise _wrong(f"{where}.Pods", pods, "a list of {UID}")
+            raise _wrong(f"{field}.Pods", pods, "a list of {UID}")
         by_uid = {pod.metadata.uid: pod for pod in proposed[node].pods}
-        uids = [_table(pod, f"{where}.Pods").get("uid") for pod in pods if pod is not None]
+        uids = [_table(pod, f"{field}.Pods").get("uid") for pod in pods if pod is not None]
         strangers = [uid for uid in uids if not isinstance(uid, str) or uid not in by_uid]
         if strangers:
             raise ExtenderError(
@@ -299,7 +299,7 @@ def victims_of(
             )
         violations = entry.get("numpdbviolations", 0)
         if not isinstance(violations, int) or isinstance(violations, bool) or violations < 0:
-            raise _wrong(f"{where}.NumPDBViolations", violations, "an integer of at least 0")
+            raise _wrong(f"{field}.NumPDBViolations", violations, "an integer of at least 0")
         kept = frozenset(uids)
         pods_left = tuple(pod for uid, pod in by_uid.items() if uid in kept)
         left[node] = ProposedVictims(pods_left, violations)
@@ -322,10 +322,10 @@ def _object(answer: bytes) -> dict[str, Any]:
     return _table(_decoded(answer), "response")
 
 
-def _table(value: Any, where: str) -> dict[str, Any]:
+def _table(value: Any, source: str) -> dict[str, Any]:
     """Return an object with its keys in lower case."""
     if not isinstance(value, dict):
-        raise _wrong(where, value, "an object")
+        raise _wrong(source, value, "an object")
     return {key.lower(): item for key, item in value.items()}
 
 
@@ -343,21 +343,21 @@ def _name_of(item: Any) -> str:
     return name
 
 
-def _names(value: Any, where: str) -> list[str]:
+def _names(value: Any, source: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise _wrong(where, value, "a list of names")
+        raise _wrong(source, value, "a list of names")
     return value
 
 
-def _reasons(result: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
+def _reasons(result: Mapping[str, Any], key: str, source: str) -> dict[str, str]:
     reasons = result.get(key) or {}
     if not isinstance(reasons, dict) or not all(isinstance(it, str) for it in reasons.values()):
-        raise _wrong(where, reasons, "an object with reasons by node")
+        raise _wrong(source, reasons, "an object with reasons by node")
     return {node: one_line(reason, _SHOWN) for node, reason in reasons.items()}
 
 
-def _wrong(where: str, value: object, accepted: str) -> ExtenderError:
-    return ExtenderError(f"invalid response: {where}: must be {accepted}, got {_shown(value)}")
+def _wrong(source: str, value: object, accepted: str) -> ExtenderError:
+    return ExtenderError(f"invalid response: {source}: must be {accepted}, got {_shown(value)}")
 
 
 def _shown(value: object) -> str:

@@ -273,8 +273,8 @@ class Ingest:
             return
         for kind, devices in allocation.devices.items():
             group = report.model.group(kind)
-            there = group.mask if group else 0
-            missing = [taken.minor for taken in devices if not there >> taken.minor & 1]
+            present = group.mask if group else 0
+            missing = [taken.minor for taken in devices if not present >> taken.minor & 1]
             if missing:
                 problem = (
                     f"pod {pod.key}: {ALLOCATED.path} names {kind} devices {missing}, which node "

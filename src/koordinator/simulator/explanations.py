@@ -153,13 +153,17 @@ def _with_templates(world: Embedded, key: str, explanation: Explanation) -> Expl
     pod = world.state.unbound[key][0]
     namespace = pod.metadata.namespace
     templates = [one.metadata for one in world.cluster.list(ResourceClaimTemplate).items]
-    there = {(meta.namespace, meta.name) for meta in templates}
+    template_keys = {(meta.namespace, meta.name) for meta in templates}
     for entry in pod.spec.resource_claims:
         name = entry.resource_claim_template_name
-        if name is None or (namespace, name) in there:
+        if name is None or (namespace, name) in template_keys:
             continue
-        elsewhere = sorted(space for space, other in there if other == name)
-        hint = f" (there is one of this name in namespace {elsewhere[0]})" if elsewhere else ""
+        other_namespaces = sorted(space for space, other in template_keys if other == name)
+        hint = (
+            f" (there is one of this name in namespace {other_namespaces[0]})"
+            if other_namespaces
+            else ""
+        )
         missing = f"there is no ResourceClaimTemplate {name} in namespace {namespace}"
         reason, helps = NOT_MADE.format(entry.name), template_to_create(namespace, name)
         explanation = replace(

@@ -280,13 +280,13 @@ class _Making:
                         self._keys.add(key)
                         yield _pod(part.template, owner, name)
                 continue
-            there = [
+            existing = [
                 pod
                 for pod in self._active(owner)
                 if part.labels.items() <= pod.metadata.labels.items()
             ]
             base = replace(workload.meta, name=part.name)
-            for number in range(len(there), part.count):
+            for number in range(len(existing), part.count):
                 yield _pod(part.template, owner, self._free_name(base, number))
 
     def _job_of_part(self, workload: OperatorWorkload, part: WorkloadPart) -> Iterator[KubeObject]:
@@ -360,7 +360,7 @@ class _Making:
     def _of_deployment(self, meta: ObjectMeta, spec: PodControllerSpec) -> Iterator[KubeObject]:
         owned = self._owned.get((Deployment.KIND, meta.namespace, meta.name), ())
         sets = [each for each in owned if isinstance(each, ReplicaSet)]
-        there = sum(len(self._active(_Owner(ReplicaSet, each.metadata, {}))) for each in sets)
+        existing = sum(len(self._active(_Owner(ReplicaSet, each.metadata, {}))) for each in sets)
         template = _template(spec)
         if spec.paused:
             if not sets:
@@ -386,7 +386,7 @@ class _Making:
                 metadata=newest, spec=WorkloadSpec(replicas=spec.replicas, selector=selector)
             )
         owner = _Owner(ReplicaSet, newest, {_POD_TEMPLATE_HASH: code} if code else {})
-        count = len(self._active(owner)) + _wanted(spec.replicas) - there
+        count = len(self._active(owner)) + _wanted(spec.replicas) - existing
         yield from self._replicas(owner, replace(spec, template=template), count)
 
     def _of_cron_job(self, meta: ObjectMeta, spec: PodControllerSpec) -> Iterator[KubeObject]:

@@ -88,9 +88,9 @@ class ArrivalCurve:
         """
         demand = np.round(self.arrived_milli / self.capacity_milli * 100)
         ratio = np.round(self.allocated_milli / self.capacity_milli * 100, 2)
-        there = demand == percent
-        if there.any():
-            return round(float(ratio[there].mean()), 2)
+        is_at_percent = demand == percent
+        if is_at_percent.any():
+            return round(float(ratio[is_at_percent].mean()), 2)
         after = int(np.searchsorted(demand, percent))
         if after == len(demand):
             return None

@@ -279,8 +279,8 @@ def check_node_order_invariant(case: PluginCase) -> None:
     left = [nodes[index] for index in case.order if nodes[index].metadata.name not in case.removed]
     state, plugin, classes = case.shared
     again, other, same = case.build([*left, *others])
-    for pod, there in zip(classes, same, strict=True):
-        assert evaluate(other, again, there) == evaluate(plugin, state, pod)
+    for pod, reordered_pod in zip(classes, same, strict=True):
+        assert evaluate(other, again, reordered_pod) == evaluate(plugin, state, pod)
 
 
 def check_subset_invariant(case: PluginCase) -> None:
@@ -335,9 +335,12 @@ def check_reads_as_declared(case: PluginCase) -> None:
     kept = set(living) if free else {living[case.order[0] % len(living)]}
     left = [obj for obj in case.objects if _is_kept(obj, kept, pods=case.reads is not Reads.NODE)]
     again, other, same = case.build(left)
-    for pod, there in zip(classes, same, strict=True):
+    for pod, other_pod in zip(classes, same, strict=True):
         wants = _wants(plugin, seen_by(plugin, state, pod), pod)
-        results, alone = _answers(plugin, state, pod, wants), _answers(other, again, there, wants)
+        results, alone = (
+            _answers(plugin, state, pod, wants),
+            _answers(other, again, other_pod, wants),
+        )
         for name in kept:
             assert alone[name] == results[name]
 
@@ -470,11 +473,14 @@ def check_usage_follows_sums(case: PluginCase) -> None:
                 later.place(keys[-1], case.pods[index], same[index], int(row[0]))
             if hasattr(plugin, "distinguishes") and plugin.distinguishes(Snapshot(state), keys):
                 continue
-            view, there = Snapshot(state)[row].after(pod, np.array([times])), Snapshot(later)[row]
+            view, later_view = (
+                Snapshot(state)[row].after(pod, np.array([times])),
+                Snapshot(later)[row],
+            )
             if case.filters:
-                assert plugin.filter(view, pod).codes == other.filter(there, same[index]).codes
+                assert plugin.filter(view, pod).codes == other.filter(later_view, same[index]).codes
             if case.scores:
-                assert plugin.score(view, pod) == other.score(there, same[index])
+                assert plugin.score(view, pod) == other.score(later_view, same[index])
 
 
 def check_arithmetic_matches_plugin(case: PluginCase) -> None:
@@ -539,8 +545,8 @@ def check_helpful_events_wake_pods(case: PluginCase) -> None:
     state, plugin, classes = case.build()
     spec, ingest = case.spec, Ingest(state)
     hints = HintTable({spec.name: [*spec.events, *(event for _, event in spec.gated_events)]})
-    there = [obj for obj in case.objects if obj.metadata.name not in case.removed]
-    for change in changes_of(there):
+    remaining = [obj for obj in case.objects if obj.metadata.name not in case.removed]
+    for change in changes_of(remaining):
         before = [accepted(plugin, state, pod) for pod in classes]
         event = apply(ingest, state, change)
         for pod, pod_class, known in zip(case.pods, classes, before, strict=True):

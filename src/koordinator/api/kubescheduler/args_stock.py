@@ -240,10 +240,12 @@ def _check_shape(shape: tuple[UtilizationShapePoint, ...], path: str) -> None:
     if not shape:
         raise invalid_value(path, [], "at least one point")
     for index in range(1, len(shape)):
-        before, here = shape[index - 1].utilization, shape[index].utilization
-        if here <= before:
-            where = f"{path}[{index}].utilization"
-            raise invalid_value(where, here, f"more than the {before} of the point before")
+        before, utilization = shape[index - 1].utilization, shape[index].utilization
+        if utilization <= before:
+            field_path = f"{path}[{index}].utilization"
+            raise invalid_value(
+                field_path, utilization, f"more than the {before} of the point before"
+            )
 
 
 def _check_constraint(constraint: TopologySpreadConstraint, path: str) -> None:

@@ -180,8 +180,8 @@ class KubeSchedulerProfile(ConfigStruct, frozen=True, kw_only=True):
         names: set[str] = set()
         for index, config in enumerate(self.plugin_config):
             if config.name in names:
-                where = f"{path}.pluginConfig[{index}].name"
-                raise invalid_value(where, config.name, "unique")
+                field_path = f"{path}.pluginConfig[{index}].name"
+                raise invalid_value(field_path, config.name, "unique")
             names.add(config.name)
 
 
@@ -321,14 +321,14 @@ def _check_extenders(extenders: tuple[Extender, ...]) -> None:
             raise invalid_value(f"{path}.bindVerb", extender.bind_verb, accepted)
         binder = path if extender.bind_verb else binder
         for number, resource in enumerate(extender.managed_resources):
-            where = f"{path}.managedResources[{number}].name"
-            check_label_key(resource.name, where)
+            field_path = f"{path}.managedResources[{number}].name"
+            check_label_key(resource.name, field_path)
             if not is_extended(resource.name):
                 raise invalid_value(
-                    where, resource.name, "an extended resource such as example.com/gpu"
+                    field_path, resource.name, "an extended resource such as example.com/gpu"
                 )
             if resource.name in managed:
-                raise invalid_value(where, resource.name, "unique among all extenders")
+                raise invalid_value(field_path, resource.name, "unique among all extenders")
             managed.add(resource.name)
     for index, extender in enumerate(extenders):
         _check_url(extender, f"extenders[{index}]")

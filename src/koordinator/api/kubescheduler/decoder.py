@@ -184,8 +184,8 @@ def decode_configuration(data: object, source: str) -> KubeSchedulerConfiguratio
         if fields.get("apiVersion") in FORMER_VERSIONS:
             fields, changes = as_v1(fields)
             for change in changes:
-                where = {"file": source, "field": change.path}
-                log.warning("configuration converted: %s", change.text, extra=where)
+                log_fields = {"file": source, "field": change.path}
+                log.warning("configuration converted: %s", change.text, extra=log_fields)
         _check_equal(fields.get("apiVersion"), API_VERSION, "apiVersion")
         _check_equal(fields.get("kind"), KubeSchedulerConfiguration.__name__, "kind")
         configuration = _decode(fields, KubeSchedulerConfiguration)

@@ -154,8 +154,8 @@ def _causes(one: Explanation) -> Iterator[IndentedLine]:
             continue
         many = "1 node" if cause.nodes == 1 else f"{cause.nodes} nodes"
         rank = "" if cause.decisive else ", where other causes remain as well"
-        where = f"such as {cause.on[0]}: " if cause.nodes > 1 else f"{cause.on[0]}: "
-        detail = f" ({where}{cause.detail})" if cause.detail else f" ({where.rstrip(': ')})"
+        example = f"such as {cause.on[0]}: " if cause.nodes > 1 else f"{cause.on[0]}: "
+        detail = f" ({example}{cause.detail})" if cause.detail else f" ({example.rstrip(': ')})"
         yield 2, f"{many}{rank}: {sentence_of(cause)}{detail} [{cause.plugin}]"
 
 
@@ -165,9 +165,9 @@ def _nearest(one: Explanation) -> Iterator[IndentedLine]:
     yield 2, "nearest nodes:"
     for near in one.nearest:
         shortfall = ", ".join(f"{_format_amount(name, n)} {name}" for name, n in near.lacks.items())
-        what = f"{near.node} lacks {shortfall}" if shortfall else near.node
+        shortage = f"{near.node} lacks {shortfall}" if shortfall else near.node
         others = [sentence(text) for text in near.details]
-        yield 4, f"{what} ({'; '.join(others)})" if others else what
+        yield 4, f"{shortage} ({'; '.join(others)})" if others else shortage
 
 
 def _remedies(remedies: Sequence[Remedy]) -> Iterator[IndentedLine]:
@@ -304,6 +304,6 @@ def entry_text(entry: AuditEntry) -> str:
     at = dt.datetime.fromtimestamp(entry.at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     pod = entry.pods[0]
     if entry.outcome is AuditOutcome.MOVED:
-        where = f"{entry.node} -> {pod.node}" if pod.node else f"away from {entry.node}"
-        return f"{at} {pod.pod} moved {where} by {entry.plugin}: {entry.reason}"
+        route = f"{entry.node} -> {pod.node}" if pod.node else f"away from {entry.node}"
+        return f"{at} {pod.pod} moved {route} by {entry.plugin}: {entry.reason}"
     return f"{at} {pod.pod} stayed on {entry.node}; {entry.plugin}: {entry.reason}"

@@ -119,8 +119,8 @@ def readable_objects(
                 else:
                     existing += listing.items
     replaced = {(type(obj), obj.key) for obj in given}
-    there = [obj for obj in existing if (type(obj), obj.key) not in replaced]
-    return LiveObjects([*there, *given], own, tuple(unreadable))
+    unchanged = [obj for obj in existing if (type(obj), obj.key) not in replaced]
+    return LiveObjects([*unchanged, *given], own, tuple(unreadable))
 
 
 def read_objects(

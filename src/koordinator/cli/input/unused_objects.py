@@ -129,18 +129,18 @@ def unused_objects(
     ]
     notices: list[str] = []
     for feature in _FEATURES:
-        able = [name for name, has in plugins.items() if feature.plugin in has]
+        capable = [name for name, has in plugins.items() if feature.plugin in has]
         used = {pod.spec.scheduler_name for pod in pending}
         if feature.plugin == GANG_SCHEDULING:
-            able = [*plugins] if GANG_SCHEDULING in gates else []
+            capable = [*plugins] if GANG_SCHEDULING in gates else []
         if feature.plugin == COMPOSITE_POD_GROUPS:
-            able = [*plugins] if COMPOSITE_POD_GROUPS in gates else []
+            capable = [*plugins] if COMPOSITE_POD_GROUPS in gates else []
         remedy = feature.remedy.format(gates=_switched_on(gates.level))
-        hint = f"spec.schedulerName {able[0]} has it" if able else remedy
-        notices += _of_pods(feature, pending, able, hint)
+        hint = f"spec.schedulerName {capable[0]} has it" if capable else remedy
+        notices += _of_pods(feature, pending, capable, hint)
         if feature.plugin == "ElasticQuota":
-            notices += _of_missing_quotas(given, pending, able)
-        if pending and not used.intersection(able):
+            notices += _of_missing_quotas(given, pending, capable)
+        if pending and not used.intersection(capable):
             notices += _of_objects(feature, given, hint)
     return notices
 
@@ -152,11 +152,11 @@ def _switched_on(level: KubeVersion) -> str:
 
 
 def _of_pods(
-    feature: _Feature, pending: Iterable[Pod], able: Sequence[str], hint: str
+    feature: _Feature, pending: Iterable[Pod], capable: Sequence[str], hint: str
 ) -> Iterator[str]:
     by_profile: dict[str, list[str]] = {}
     for pod in pending:
-        if pod.spec.scheduler_name not in able and feature.applies_to(pod):
+        if pod.spec.scheduler_name not in capable and feature.applies_to(pod):
             by_profile.setdefault(pod.spec.scheduler_name, []).append(pod.key)
     for profile, keys in by_profile.items():
         yield (
@@ -167,14 +167,14 @@ def _of_pods(
 
 
 def _of_missing_quotas(
-    given: Iterable[KubeObject], pending: Iterable[Pod], able: Sequence[str]
+    given: Iterable[KubeObject], pending: Iterable[Pod], capable: Sequence[str]
 ) -> Iterator[str]:
     known = {obj.metadata.name for obj in given if isinstance(obj, ElasticQuota)}
     known |= {DEFAULT_QUOTA, SYSTEM_QUOTA, ROOT_QUOTA}
     missing: dict[str, list[str]] = {}
     for pod in pending:
         name = pod.metadata.labels.get(QUOTA_NAME, "")
-        if name and name not in known and pod.spec.scheduler_name in able:
+        if name and name not in known and pod.spec.scheduler_name in capable:
             missing.setdefault(name, []).append(pod.key)
     for name, keys in missing.items():
         yield (

@@ -186,8 +186,8 @@ def _header(kind: str) -> JsonObject:
 
 
 def _group() -> JsonObject:
-    there = {"groupVersion": GROUP_VERSION, "version": VERSION}
-    return {"name": GROUP, "versions": [there], "preferredVersion": there}
+    group_version = {"groupVersion": GROUP_VERSION, "version": VERSION}
+    return {"name": GROUP, "versions": [group_version], "preferredVersion": group_version}
 
 
 def _resources() -> JsonObject:

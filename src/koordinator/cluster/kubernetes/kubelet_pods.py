@@ -292,8 +292,8 @@ class KubeletClient:
 def _address(status: _Status, wanted: str) -> str:
     by_type = {each.type: each.address for each in reversed(status.addresses) if each.address}
     if wanted not in by_type:
-        there = ", ".join(sorted(by_type)) or "none"
-        raise ClusterError(f"the Node has no address of type {wanted}; it has {there}")
+        known_types = ", ".join(sorted(by_type)) or "none"
+        raise ClusterError(f"the Node has no address of type {wanted}; it has {known_types}")
     return by_type[wanted]
 
 

@@ -534,18 +534,18 @@ def in_words(error: Exception) -> str:
     """Return what went wrong without the objects that aiohttp prints along with it."""
     if not isinstance(error, aiohttp.ClientConnectorError):
         return str(error) or type(error).__name__
-    where, cause = f"{error.host}:{error.port}", error.os_error
+    address, cause = f"{error.host}:{error.port}", error.os_error
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = error.certificate_error  # type: ignore[assignment] # any exception
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return f"{where}: its certificate cannot be verified: {cause.verify_message}"
+        return f"{address}: its certificate cannot be verified: {cause.verify_message}"
     if isinstance(cause, ssl.SSLError):
         reason: str = getattr(cause, "reason", None) or str(cause)
-        return f"{where}: no TLS: {reason.lower().replace('_', ' ')}"
+        return f"{address}: no TLS: {reason.lower().replace('_', ' ')}"
     if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
-        return f"{where}: {os.strerror(cause.errno)}"
+        return f"{address}: {os.strerror(cause.errno)}"
     text = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
-    return f"{where}: {text}"
+    return f"{address}: {text}"
 
 
 def _seconds(header: str | None) -> float | None:

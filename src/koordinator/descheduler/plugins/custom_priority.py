@@ -236,9 +236,11 @@ class LaterLevelGoal:
                 continue
             source, target = self.levels.get(move.source), self.levels.get(move.target)
             if source is None or target is None or target[0] <= source[0]:
-                where = f"{move.target} of {target[1] if target else 'no level'}"
+                level_text = f"{move.target} of {target[1] if target else 'no level'}"
                 left = source[1] if source else "no level"
-                return MoveGain(0.0, f"it would move to {where}, which does not come after {left}")
+                return MoveGain(
+                    0.0, f"it would move to {level_text}, which does not come after {left}"
+                )
             total += target[0] - source[0]
             parts.append(f"{source[1]} -> {target[1]}")
         return MoveGain(float(total), ", ".join(dict.fromkeys(parts)))

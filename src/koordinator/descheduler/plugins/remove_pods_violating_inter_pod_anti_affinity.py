@@ -37,7 +37,7 @@ class RemovePodsViolatingInterPodAntiAffinity:
             name: list(filter(self.candidates.is_in_scope, self.handle.view.active_pods_on(name)))
             for name in by_name
         }
-        pods = {pod.key: pod for there in on.values() for pod in there}
+        pods = {pod.key: pod for node_pods in on.values() for pod in node_pods}
         for name in by_name:
             repelling = (pod for pod in on[name] if pod.spec.required_pod_anti_affinity)
             for pod in in_low_priority_order(repelling):
@@ -49,14 +49,14 @@ class RemovePodsViolatingInterPodAntiAffinity:
                     del pods[pod.key]
 
     def _is_too_near(self, pod: Pod, pods: Mapping[str, Pod], nodes: Mapping[str, Node]) -> bool:
-        here = nodes[pod.spec.node_name]
+        node = nodes[pod.spec.node_name]
         for term in pod.spec.required_pod_anti_affinity:
             scope = scope_of(term, pod.metadata.namespace, pod.metadata.labels)
             for other in pods.values():
                 if (
                     other.key != pod.key
                     and is_covered(scope, other, self.handle.view)
-                    and _are_together(here, nodes[other.spec.node_name], term.topology_key)
+                    and _are_together(node, nodes[other.spec.node_name], term.topology_key)
                 ):
                     return True
         return False

@@ -87,8 +87,8 @@ def _is_worse(pod: Pod, node: Node, nodes: Sequence[Node]) -> bool:
     affinity = pod.spec.node_affinity
     if affinity is None or not affinity.preferred_during_scheduling_ignored_during_execution:
         return False
-    here = preferred_weight(node, pod.spec)
-    return any(preferred_weight(other, pod.spec) > here for other in nodes)
+    weight = preferred_weight(node, pod.spec)
+    return any(preferred_weight(other, pod.spec) > weight for other in nodes)
 
 
 REMOVE_PODS_VIOLATING_NODE_AFFINITY = DeschedulerPluginSpec(

@@ -52,15 +52,15 @@ class DeviceUsage:
     def _changed(self, allocation: Allocation, sign: int) -> "DeviceUsage":
         by_kind = dict(self.by_kind)
         for kind, devices in allocation.items():
-            mine = dict(by_kind.get(kind, {}))
+            by_minor = dict(by_kind.get(kind, {}))
             for taken in devices:
-                changed = _changed(mine.get(taken.minor), taken, sign)
+                changed = _changed(by_minor.get(taken.minor), taken, sign)
                 if changed.times:
-                    mine[taken.minor] = changed
+                    by_minor[taken.minor] = changed
                 else:
-                    del mine[taken.minor]
-            if mine:
-                by_kind[kind] = mine
+                    del by_minor[taken.minor]
+            if by_minor:
+                by_kind[kind] = by_minor
             else:
                 by_kind.pop(kind, None)
         return DeviceUsage(by_kind)
@@ -150,8 +150,8 @@ def _headroom(
     free = totals.tolist()
     functions: dict[int, frozenset[str]] = {}
     used = 0
-    for minor, mine in allocated.items():
-        amounts, taken, is_used = mine.amounts, mine.functions, True
+    for minor, used_device in allocated.items():
+        amounts, taken, is_used = used_device.amounts, used_device.functions, True
         if minor in given_back:
             back = given_back[minor]
             amounts = _less(amounts, back.amounts)

@@ -209,10 +209,10 @@ class DeviceGroup:
 
     def on_numa(self, numa: Iterable[int]) -> int:
         """Return the devices on these NUMA nodes, and devices without a specific node."""
-        there = self.by_numa
-        mask = there.get(NUMA_UNKNOWN, 0)
+        numa_counts = self.by_numa
+        mask = numa_counts.get(NUMA_UNKNOWN, 0)
         for node in numa:
-            mask |= there.get(node, 0)
+            mask |= numa_counts.get(node, 0)
         return mask
 
     def labelled(self, selector: LabelSelector | None) -> int:

@@ -83,16 +83,16 @@ def _devices(device: Device, problems: list[InputError]) -> dict[DeviceType, dic
         if kind is None:
             continue
         path = f"spec.devices[{index}].minor"
-        minor, mine = info.minor, by_kind.setdefault(kind, {})
+        minor, minors = info.minor, by_kind.setdefault(kind, {})
         if minor is None or not 0 <= minor <= MAX_MINOR:
             accepted = f"a number from 0 to {MAX_MINOR}"
             problems.append(InputError(f"must be {accepted}, got {minor}", path=path))
-        elif minor in mine:
+        elif minor in minors:
             accepted = f"unique among the {kind} devices"
             problems.append(InputError(f"must be {accepted}, got {minor} again", path=path))
         else:
             path = f"spec.devices[{index}].topology.nodeID"
-            mine[minor] = _somewhere(info, path, problems)
+            minors[minor] = _somewhere(info, path, problems)
     return {kind: infos for kind, infos in by_kind.items() if infos}
 
 

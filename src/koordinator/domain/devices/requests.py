@@ -84,10 +84,12 @@ def device_requests(requests: Mapping[str, int]) -> dict[DeviceType, DeviceReque
         if kind is not None and amount > 0:
             by_kind[kind][name] = amount
     parsed = {}
-    for kind, mine in by_kind.items():
-        if mine:
-            _check(mine)
-            parsed[kind] = _gpus(mine) if kind is DeviceType.GPU else _others(kind, mine)
+    for kind, amounts_of_kind in by_kind.items():
+        if amounts_of_kind:
+            _check(amounts_of_kind)
+            parsed[kind] = (
+                _gpus(amounts_of_kind) if kind is DeviceType.GPU else _others(kind, amounts_of_kind)
+            )
     return parsed
 
 

@@ -59,10 +59,10 @@ def _judge_devices(  # noqa: PLR0917 (numba takes no keywords)
     out: IntArray,
 ) -> None:
     width = len(enough)
-    here = left[rows, :width]
+    row_left = left[rows, :width]
     if shift >= 0:
         bits = 1 << np.arange(width)
-        fits = np.logical_and.reduce(here >= request, axis=2) & (enough > 0)
+        fits = np.logical_and.reduce(row_left >= request, axis=2) & (enough > 0)
         used = holders[rows, :width] > 0
         unsure = (fits & (functions[rows, :width] >= enough)).any(axis=1)
         out[0] |= (fits @ bits | (used @ bits) << width) << shift
@@ -70,7 +70,7 @@ def _judge_devices(  # noqa: PLR0917 (numba takes no keywords)
     near = (zones == 0)[:, None] | (serving & zones[:, None] > 0)
     may = (near & (serving & SELECTED > 0))[:, :, None]
     totals = (total[rows, :width] * may).sum(axis=1)
-    free = (np.maximum(here, 0) * may).sum(axis=1)
+    free = (np.maximum(row_left, 0) * may).sum(axis=1)
     out[2] += percentages_left(totals, free, request, weights, most)
 
 

@@ -403,13 +403,13 @@ class _Search:
         return self._gates.capacity and bool(device.spec.allow_multiple_allocations)
 
     def _is_taken(self, claim: int, option: RequestOption, device: InventoryDevice) -> bool:
-        mine = self._mine.get(device.id, ())
+        own_devices = self._mine.get(device.id, ())
         is_shared = self._is_shared(device)
         if option.admin_access:
-            return claim in mine and not is_shared
+            return claim in own_devices and not is_shared
         if is_shared:
             return self._use.whole[device.id] > 0  # allocated before sharing was enabled
-        return bool(mine) or self._use.devices[device.id] > 0
+        return bool(own_devices) or self._use.devices[device.id] > 0
 
     def _is_tolerated(self, option: RequestOption, device: InventoryDevice) -> bool:
         return not self._gates.taints or is_tolerated(option, device)

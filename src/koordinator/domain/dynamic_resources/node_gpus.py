@@ -114,9 +114,9 @@ def usage_by_minor(allocations: Iterable[Allocation]) -> Mapping[int, Mapping[st
     whole: set[int] = set()
     for allocation in allocations:
         for taken in allocation.get(DeviceType.GPU, ()):
-            mine = by_minor.setdefault(taken.minor, {CORE_CAPACITY: 0, MEMORY_CAPACITY: 0})
-            mine[CORE_CAPACITY] += taken.amounts[CORE] * NANOS
-            mine[MEMORY_CAPACITY] += taken.amounts[MEMORY] * NANOS
+            usage = by_minor.setdefault(taken.minor, {CORE_CAPACITY: 0, MEMORY_CAPACITY: 0})
+            usage[CORE_CAPACITY] += taken.amounts[CORE] * NANOS
+            usage[MEMORY_CAPACITY] += taken.amounts[MEMORY] * NANOS
             if taken.amounts[MEMORY] <= 0:
                 whole.add(taken.minor)
-    return {minor: {} if minor in whole else mine for minor, mine in by_minor.items()}
+    return {minor: {} if minor in whole else usage for minor, usage in by_minor.items()}

@@ -382,9 +382,9 @@ class GangCache:
         members.setdefault(pod.key, gang.id)
         if tree is not None:
             placed = self._placed(gang)
-            there = Counter(members.values())
+            present = Counter(members.values())
             spare = {
-                leaf.id: there[leaf.id]
+                leaf.id: present[leaf.id]
                 - (max(leaf.least - placed[leaf.id], 0) if leaf.id in tree.required else 0)
                 for leaf in tree.leaves
             }

@@ -211,10 +211,10 @@ class GangAttempt:
         """Return whether too many members (by key) could not be placed."""
         lost = Counter(self.members[key] for key in failed)
         if self.tree is not None:
-            there = Counter(self.members.values())
+            present = Counter(self.members.values())
             return not self.tree.is_met(
                 lambda leaf: (
-                    self.placed.get(leaf.id, 0) + there[leaf.id] - lost[leaf.id] >= leaf.least
+                    self.placed.get(leaf.id, 0) + present[leaf.id] - lost[leaf.id] >= leaf.least
                 )
             )
         return any(lost[gang] > spare for gang, spare in self.spare.items())
@@ -222,8 +222,8 @@ class GangAttempt:
     @property
     def enough(self) -> int:
         """The number of members of strict gangs that must be placed."""
-        there = Counter(self.members.values())
-        return sum(max(there[gang] - max(spare, 0), 0) for gang, spare in self.spare.items())
+        present = Counter(self.members.values())
+        return sum(max(present[gang] - max(spare, 0), 0) for gang, spare in self.spare.items())
 
     def least(self, kinds: Mapping[str, KindT]) -> dict[KindT, int]:
         """Return the minimum number of members of each kind that must be placed.
@@ -248,8 +248,10 @@ class GangAttempt:
         else:
             leaves = self.tree.leaves
             missing = {one.id: max(one.least - self.placed.get(one.id, 0), 0) for one in leaves}
-            there, left = left, Counter()
-            for own_id in self.tree.cheapest(missing, lambda one: missing[one.id] <= there[one.id]):
+            present, left = left, Counter()
+            for own_id in self.tree.cheapest(
+                missing, lambda one: missing[one.id] <= present[one.id]
+            ):
                 left[own_id] = missing[own_id]
         kept = []
         for key, gang in self.members.items():

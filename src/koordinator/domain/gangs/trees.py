@@ -97,21 +97,21 @@ class GroupTree:
             yield from child.unmet(has_enough)
 
     def cheapest(
-        self, missing: Mapping[str, int], able: Callable[["GroupTree"], bool]
+        self, missing: Mapping[str, int], is_possible: Callable[["GroupTree"], bool]
     ) -> list[str]:
         """Return the PodGroups whose start needs the fewest more members; empty if none suffice.
 
         ``missing`` is the number of members that each still needs, by gang id.
         """
-        chosen = self._cheapest(missing, able)
+        chosen = self._cheapest(missing, is_possible)
         return [] if chosen is None else chosen[1]
 
     def _cheapest(
-        self, missing: Mapping[str, int], able: Callable[["GroupTree"], bool]
+        self, missing: Mapping[str, int], is_possible: Callable[["GroupTree"], bool]
     ) -> tuple[int, list[str]] | None:
         if self.is_leaf:
-            return (missing[self.id], [self.id]) if able(self) else None
-        tried = (child._cheapest(missing, able) for child in self.children)  # noqa: SLF001
+            return (missing[self.id], [self.id]) if is_possible(self) else None
+        tried = (child._cheapest(missing, is_possible) for child in self.children)  # noqa: SLF001
         cheapest = sorted((one for one in tried if one is not None), key=lambda one: one[0])
         if len(cheapest) < self.least:
             return None
@@ -359,8 +359,11 @@ def _shortfall_text(
     one: GroupTree, has_enough: Callable[[GroupTree], bool], present: Mapping[str, int]
 ) -> str:
     if one.is_leaf:
-        there, what = present.get(one.id, 0), f"gang {one.id} needs {one.least} members"
+        present_count, requirement = (
+            present.get(one.id, 0),
+            f"gang {one.id} needs {one.least} members",
+        )
     else:
-        there = sum(child.is_met(has_enough) for child in one.children)
-        what = f"CompositePodGroup {one.key} needs {one.least} groups with enough members"
-    return f"{what}; there were {there} when this was written"
+        present_count = sum(child.is_met(has_enough) for child in one.children)
+        requirement = f"CompositePodGroup {one.key} needs {one.least} groups with enough members"
+    return f"{requirement}; there were {present_count} when this was written"

@@ -91,9 +91,9 @@ def options(pod: GpuClass, nodes: GpuNodes, accepts: BoolArray) -> GpuOptions:
     """
     gpu = nodes.gpu_free
     headroom = gpu >= max(pod.gpu_milli, 1)
-    able = (nodes.cpu_free >= pod.cpu_milli) & accepts[nodes.kind]
+    suitable = (nodes.cpu_free >= pod.cpu_milli) & accepts[nodes.kind]
     if pod.is_share:
-        first = headroom & able[:, None]
+        first = headroom & suitable[:, None]
         for slot in range(1, gpu.shape[1]):
             first[:, slot] &= (gpu[:, :slot] != gpu[:, slot : slot + 1]).all(1)
         node, slots = np.nonzero(first)
@@ -101,8 +101,8 @@ def options(pod: GpuClass, nodes: GpuNodes, accepts: BoolArray) -> GpuOptions:
         after[np.arange(len(node)), slots] -= pod.gpu_milli
     else:
         if pod.num_gpu:
-            able &= np.count_nonzero(headroom, axis=1) >= pod.num_gpu
-        node = np.flatnonzero(able)
+            suitable &= np.count_nonzero(headroom, axis=1) >= pod.num_gpu
+        node = np.flatnonzero(suitable)
         slots = np.full(len(node), -1)
         after = gpu[node]
         if pod.num_gpu:

@@ -122,8 +122,8 @@ class Planner:
         multiple = self.rules.multiples.get(level, 1)
         if multiple <= 1:
             return headroom
-        there = self.counted[level]
-        rounded: IntArray = np.maximum((there + headroom) // multiple * multiple - there, 0)
+        counts = self.counted[level]
+        rounded: IntArray = np.maximum((counts + headroom) // multiple * multiple - counts, 0)
         return rounded
 
     # -- domains -----------------------------------------------------------------------------
@@ -258,8 +258,8 @@ class Planner:
         most = min(int(self.headroom[level][domain]), count)
         multiple = self.rules.multiples.get(level, 1)
         if multiple > 1:
-            there = int(self.counted[level][domain])
-            most = max((there + most) // multiple * multiple - there, 0)
+            capacity = int(self.counted[level][domain])
+            most = max((capacity + most) // multiple * multiple - capacity, 0)
         if level == self.tree.depth:
             if most:
                 shares.append((domain, most))

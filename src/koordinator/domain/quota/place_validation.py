@@ -242,10 +242,10 @@ def _check_minimums(
             if sibling.metadata.name != quota.metadata.name
         )
         for resource, amount in least.items():
-            taken, there = siblings.get(resource, _ZERO), parent.spec.min.get(resource, _ZERO)
-            if taken + amount > there:
+            taken, minimum = siblings.get(resource, _ZERO), parent.spec.min.get(resource, _ZERO)
+            if taken + amount > minimum:
                 accepted = (
-                    f"what its parent {parent.metadata.name} has, {there}, less the minimums of "
+                    f"what its parent {parent.metadata.name} has, {minimum}, less the minimums of "
                     f"the parent's other children, {taken}"
                 )
                 original = (
@@ -298,8 +298,8 @@ def _guaranteed(quota: ElasticQuota) -> ResourceList:
         return {}
 
 
-def _covers(there: ResourceList, needed: ResourceList) -> bool:
-    return all(amount <= there.get(resource, _ZERO) for resource, amount in needed.items())
+def _covers(available: ResourceList, needed: ResourceList) -> bool:
+    return all(amount <= available.get(resource, _ZERO) for resource, amount in needed.items())
 
 
 def _largest(first: ResourceList, second: ResourceList) -> ResourceList:

@@ -167,8 +167,8 @@ class _DryRun:
     def _raised_total(self, name: str, wanted: Amounts) -> Iterator[str]:
         """Raise the total of the tree if that is smaller than what the quota would use."""
         total, limit = self._tree.total, limit_of(self._tree, name, self._rules)
-        there = {resource: total.get(resource, 0) for resource in _short(wanted, limit)}
-        added = _short(wanted, there)
+        short_totals = {resource: total.get(resource, 0) for resource in _short(wanted, limit)}
+        added = _short(wanted, short_totals)
         if not added:
             return
         self._tree.set_total(plus(total, added))
@@ -181,7 +181,7 @@ class _DryRun:
                 self._tree.set_total(plus(total, added))
         yield (
             f"quota {name} may use less than its max now, since the nodes of its tree have "
-            f"{to_text(named_by(there, added))} in all: add nodes with {to_text(added)}"
+            f"{to_text(named_by(short_totals, added))} in all: add nodes with {to_text(added)}"
         )
 
     def _given_weight(self, name: str, wanted: Amounts) -> Iterator[str]:

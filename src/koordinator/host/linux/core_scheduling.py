@@ -26,8 +26,8 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def _prctl(operation: int, pid: int, scope: int, cookie: ctypes.c_uint64 | None) -> int:
-    where = None if cookie is None else ctypes.byref(cookie)
-    arguments = (ctypes.c_ulong(operation), ctypes.c_ulong(pid), ctypes.c_ulong(scope), where)
+    address = None if cookie is None else ctypes.byref(cookie)
+    arguments = (ctypes.c_ulong(operation), ctypes.c_ulong(pid), ctypes.c_ulong(scope), address)
     return ctypes.get_errno() if _LIBC.prctl(SCHED_CORE, *arguments) else 0
 
 

@@ -232,9 +232,10 @@ class CgroupSearch:
             return True
         if now_s < self._began_s + LONGEST_WAIT_FOR_CGROUPS_S:
             return False
-        where = f"{stated or '/'} and up to {DEEPEST_ROOT} folders below {self._roots.cgroup}"
+        searched = f"{stated or '/'} and up to {DEEPEST_ROOT} folders below {self._roots.cgroup}"
         self.problem = (
-            f"no cgroups of pods: neither kubepods nor kubepods.slice exists in {where}; {_ADVICE}"
+            "no cgroups of pods: neither kubepods nor kubepods.slice exists in "
+            f"{searched}; {_ADVICE}"
         )
         return True
 

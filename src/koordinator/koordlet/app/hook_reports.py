@@ -71,15 +71,15 @@ class UnpreparedContainers:
         self, missed: UnpreparedContainer, pod: PodView, container_id: str, now_s: float
     ) -> None:
         runtime = self._runtime
-        what = "it was created while the node agent was unavailable"
+        cause = "it was created while the node agent was unavailable"
         restarts = pod.pod.spec.restart_policy in {"", "Always"}
         if self._policy is UnpreparedPolicy.RESTART and restarts and runtime is not None:
-            what += "; it is restarted"
+            cause += "; it is restarted"
             stated = pod.pod.spec.termination_grace_period_seconds
             grace_s = _DEFAULT_GRACE_S if stated is None else stated
             self._start(lambda: _stop(runtime, str(pod.uid), container_id, grace_s))
         log.warning("container not prepared", extra={"pod": pod.key, "container": missed.container})
-        event = unprepared_event(missed, what, now_s)
+        event = unprepared_event(missed, cause, now_s)
         self._outbox.put(f"unprepared {missed.id}", lambda cluster: cluster.report([event]))
 
 

@@ -57,9 +57,9 @@ class HookFailure:
     @property
     def note(self) -> str:
         """Sentence for an event."""
-        what = "container " + self.container if self.container else "pod"
+        subject = "container " + self.container if self.container else "pod"
         how = "was not started" if self.is_fatal else "started without it; it is reconciled later"
-        return f"{self.hook} at {self.stage}: {self.error}; the {what} {how}"
+        return f"{self.hook} at {self.stage}: {self.error}; the {subject} {how}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -390,5 +390,7 @@ def _check_amounts(
     amounts = amounts_of(kind, device.resources)
     for name, amount, requested in zip(NAMES[kind], amounts, request.amounts, strict=True):
         if requested and amount > requested:
-            where = f"{path}.resources[{name}]"
-            raise InputError(f"must be at most {requested} as requested, got {amount}", path=where)
+            field_path = f"{path}.resources[{name}]"
+            raise InputError(
+                f"must be at most {requested} as requested, got {amount}", path=field_path
+            )

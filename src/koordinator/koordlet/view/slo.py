@@ -171,13 +171,13 @@ def _check_fields(section: ApiStruct, path: str) -> None:
     kind = type(section)
     for attribute, accepted in accepted_by(kind).items():
         value = getattr(section, attribute)
-        where = f"{path}.{json_name(kind, attribute)}"
+        field_path = f"{path}.{json_name(kind, attribute)}"
         if accepted.words:
             if value is not None and value not in accepted.words:
                 words = ", ".join(accepted.words)
-                raise InputError(f"must be one of {words}, got {value!r}", path=where)
+                raise InputError(f"must be one of {words}, got {value!r}", path=field_path)
         elif value is not None and accepted.node is not None:
-            _check_number(value, accepted, section, where)
+            _check_number(value, accepted, section, field_path)
 
 
 def _check_number(value: int, accepted: Accepted, section: ApiStruct, path: str) -> None:

@@ -152,13 +152,13 @@ def _required_rights_on_parent(
         return
     if parent is None or parent.metadata.namespace == own or _admits(parent, own):
         return
-    there = parent.metadata.namespace
+    namespace = parent.metadata.namespace
     problem = (
         f"{path}: must be a quota of namespace {own!r}, or one whose annotation "
-        f"{CHILD_NAMESPACES.key} names it, or one that the user may update, got {there}/"
+        f"{CHILD_NAMESPACES.key} names it, or one that the user may update, got {namespace}/"
         f"{new.parent}"
     )
-    yield problem, _right(ElasticQuota, "update", there, new.parent)
+    yield problem, _right(ElasticQuota, "update", namespace, new.parent)
 
 
 def _admits(parent: ElasticQuota, namespace: str) -> bool:
@@ -189,12 +189,14 @@ def check_pod_tenancy(
     name = labels.get(QUOTA_NAME, "")
     quota = quotas.get(name)
     if quota is not None and name != before.get(QUOTA_NAME) and not _may_use(quota, namespace):
-        there = quota.metadata.namespace
-        if not is_permitted(request, lookup, _right(ElasticQuota, "use", there, name), new):
+        quota_namespace = quota.metadata.namespace
+        if not is_permitted(
+            request, lookup, _right(ElasticQuota, "use", quota_namespace, name), new
+        ):
             raise Denial(
                 f"metadata.labels[{QUOTA_NAME}]: must be a quota of namespace {namespace!r}, or "
                 f"one whose annotation namespaces names it, or one that the user or the service "
-                f"account of the pod may use, got {there}/{name}",
+                f"account of the pod may use, got {quota_namespace}/{name}",
                 _FORBIDDEN,
             )
     if is_true(labels, RESERVATION_IGNORED) and not is_true(before, RESERVATION_IGNORED):

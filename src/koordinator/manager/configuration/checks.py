@@ -213,12 +213,14 @@ def check_network_qos(config: ResourceQosConfig, system: SystemConfig) -> None:
         _check_each(strategy, f"ResourceQOSCfg.{path}")
     for index, strategy in _numbered(config):
         if len({type(each) for each in (*_ingress(strategy), *_egress(strategy))}) > 1:
-            where = "clusterStrategy" if index is None else f"nodeStrategy[{index}]"
-            raise InputError(f"only one type can be used for percentages or quantity in {where}")
+            strategy_path = "clusterStrategy" if index is None else f"nodeStrategy[{index}]"
+            raise InputError(
+                f"only one type can be used for percentages or quantity in {strategy_path}"
+            )
     for index, strategy in _numbered(config):
         if _exceeds_whole(strategy):
-            where = "ClusterStrategy" if index is None else f"cfg.NodeStrategies[{index}]"
-            raise InputError(f"{where} total net bandwidth percentage already over 100")
+            strategy_path = "ClusterStrategy" if index is None else f"cfg.NodeStrategies[{index}]"
+            raise InputError(f"{strategy_path} total net bandwidth percentage already over 100")
     _check_totals(config, system)
 
 
@@ -305,11 +307,11 @@ def _check_each(strategy: ResourceQosStrategy, path: str) -> None:
             ("EgressLimit", qos.egress_limit),
         )
         for field, value in fields:
-            where = f"{path}.{name}.{field}: Invalid value:"
+            prefix = f"{path}.{name}.{field}: Invalid value:"
             if isinstance(value, int) and not 0 <= value <= _WHOLE:
-                raise InputError(f"{where} {value}: must be percentage value just in 0-100'")
+                raise InputError(f"{prefix} {value}: must be percentage value just in 0-100'")
             if isinstance(value, str):
                 try:
                     Quantity.parse(value)
                 except InputError as error:
-                    raise InputError(f'{where} "{value}": {error}') from None
+                    raise InputError(f'{prefix} "{value}": {error}') from None

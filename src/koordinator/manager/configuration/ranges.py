@@ -120,8 +120,8 @@ def _problems(strategy: JsonTree, path: str, one_sided: bool) -> Iterator[tuple[
             bounds = declared()[name].configured
             problem = _problem(bounds, value) or _pair_problem(strategy, name, one_sided)
             if problem:
-                where = f"{path}.CPUBurstConfig" if name in _BURST_CONFIG else path
-                yield f"{where}.{go}", f"{go} {problem}"
+                field_path = f"{path}.CPUBurstConfig" if name in _BURST_CONFIG else path
+                yield f"{field_path}.{go}", f"{go} {problem}"
 
 
 def _problem(bounds: Bounds, number: float) -> str:

@@ -143,8 +143,8 @@ def _take_header(fields: dict[str, Any], kinds: tuple[str, ...], path: str = "")
     for name, accepted in (("apiVersion", (API_VERSION,)), ("kind", kinds)):
         value = fields.pop(name, None)
         if value is None and not path:
-            what = f"is required and must be {accepted[0]}"
-            raise InputError(what, path=f"{prefix}{name}")
+            requirement = f"is required and must be {accepted[0]}"
+            raise InputError(requirement, path=f"{prefix}{name}")
         if value is not None and value not in accepted:
             raise invalid_value(f"{prefix}{name}", value, " or ".join(accepted))
 

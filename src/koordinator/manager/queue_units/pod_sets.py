@@ -95,13 +95,13 @@ def _pod_set(entry: Any, source: PodSetSource, key: str, *, makes_jobs: bool) ->
 
 
 def _template(entry: Any, path: FieldPath, above: FieldPath) -> PodTemplateSpec:
-    template, where = at(entry, path), ".".join((*above, *path))
+    template, template_path = at(entry, path), ".".join((*above, *path))
     if not isinstance(template, dict):
-        raise invalid_value(where, template, "the template of a pod")
+        raise invalid_value(template_path, template, "the template of a pod")
     try:
         return decode(template, PodTemplateSpec)
     except InputError as error:
-        raise error.within(path=where) from None
+        raise error.within(path=template_path) from None
 
 
 def _set_of(name: str, count: int, template: PodTemplateSpec) -> JobPodSet:

@@ -419,13 +419,13 @@ class Bindings:
 
     def validate(self) -> None:
         """Raise BugError if a pod is filed under another state than its own."""
-        where = {
+        places = {
             LifeState.WAITING: self.waiting.values(),
             LifeState.PREPARING: self.preparing.values(),
             LifeState.PERMITTED: self.permitted,
             LifeState.BINDING: self._binder.under_way(),
         }
-        for state, pods in where.items():
+        for state, pods in places.items():
             for assumed in pods:
                 if assumed.state is not state:
                     raise BugError(f"{assumed.queued.key} is {assumed.state} among the {state}")
@@ -478,8 +478,8 @@ def validate_waiting(
     for queued in queue.pods(*QueueState):
         on_its_way = bindings.has(queued.key)
         if state.has_place(queued.key) != on_its_way:
-            where = "has a place" if not on_its_way else "has none"
-            raise BugError(f"{queued.key} is {queued.state} and {where}")
+            expectation = "has a place" if not on_its_way else "has none"
+            raise BugError(f"{queued.key} is {queued.state} and {expectation}")
         if on_its_way != (queued.state is QueueState.IN_FLIGHT):
             raise BugError(f"{queued.key} is {queued.state}, its binding under way: {on_its_way}")
         if queued.key not in state.unbound:

@@ -69,8 +69,8 @@ class ClusterEvent(msgspec.Struct, frozen=True, gc=False):  # a struct: one is m
     @property
     def label(self) -> str:
         """The name in metrics, such as NodeAdd."""
-        what = "Update" if self.action & Action.UPDATE else (self.action.name or "").title()
-        return f"{self.resource}{what}"
+        change = "Update" if self.action & Action.UPDATE else (self.action.name or "").title()
+        return f"{self.resource}{change}"
 
 
 HintFunction = Callable[[KubeObject, ClusterEvent], QueueingHint]

@@ -110,8 +110,8 @@ def served_usage(
             continue
         offered, taken = counter.device_counts(cluster, device_class)
         by_devices = (allocatable[column, :count] == 0) & (offered > 0)
-        there, used = allocatable[column, :count], requested[column, :count]
-        allocatable[column, :count] = np.where(by_devices, offered, there)
+        capacity, used = allocatable[column, :count], requested[column, :count]
+        allocatable[column, :count] = np.where(by_devices, offered, capacity)
         requested[column, :count] = np.where(by_devices, taken, used)
     return usage._replace(allocatable=allocatable, requested=requested)
 

@@ -66,9 +66,9 @@ class StateDryRun:
         taken = [np.zeros_like(planned) for planned in places]
         selected = np.zeros(len(self._problem.rows), bool)
         selected[rows] = True
-        there = selected[victims.row] if self.is_local else np.ones(len(evicted), bool)
+        is_selected = selected[victims.row] if self.is_local else np.ones(len(evicted), bool)
         with Transaction(self._state) as transaction:
-            for at in np.flatnonzero(evicted & there).tolist():
+            for at in np.flatnonzero(evicted & is_selected).tolist():
                 transaction.displace(victims.pods[at])
             self._place_nominated_pods(transaction, rows)
             later = np.sum(places, axis=0)
@@ -263,11 +263,13 @@ def _problem(
     nodes = state.nodes
     alive = np.flatnonzero(nodes.alive[: len(nodes)])
     usable = alive if rows is None else np.intersect1d(rows, alive)
-    there = usable if shortfall is None else alive
+    usable_rows = usable if shortfall is None else alive
     requests = {key: compared(profile, state, members[0][1]) for key, members in kinds.items()}
     columns = np.flatnonzero(np.any(list(requests.values()), axis=0))
-    free = (nodes.allocatable[columns][:, there] - nodes.requested[columns][:, there]).T.copy()
-    index_of = {int(row): index for index, row in enumerate(there.tolist())}
+    free = (
+        nodes.allocatable[columns][:, usable_rows] - nodes.requested[columns][:, usable_rows]
+    ).T.copy()
+    index_of = {int(row): index for index, row in enumerate(usable_rows.tolist())}
     for name, pods in nominated_pods.items():
         index = index_of.get(nodes.rows.get(name, -1))
         for _, pod_class in pods if index is not None else ():
@@ -277,7 +279,7 @@ def _problem(
         index = index_of.get(hold.row)
         for column, amount in hold.left.demand if index is not None else ():
             free[index, columns == column] += amount
-    is_usable = np.isin(there, usable)
+    is_usable = np.isin(usable_rows, usable)
     largest = np.maximum(nodes.allocatable[columns][:, alive].max(axis=1), 1)
     shapes = [
         Shape(
@@ -285,7 +287,7 @@ def _problem(
             members[0][1],
             len(members),
             requests[key][columns],
-            _most(profile, state, members[0][1])[there] * is_usable,
+            _most(profile, state, members[0][1])[usable_rows] * is_usable,
         )
         for key, members in kinds.items()
     ]
@@ -293,7 +295,7 @@ def _problem(
     caches = [active.plugin.gangs for active in profile.gangs]
     victims = victims_of(
         state,
-        there,
+        usable_rows,
         columns,
         below,
         gangs=caches,
@@ -303,7 +305,7 @@ def _problem(
         lent=lent,
     )
     shortage = None if shortfall is None else _shortage(shortfall, victims)
-    return PreemptionProblem(there, free, tuple(shapes), victims, shortage)
+    return PreemptionProblem(usable_rows, free, tuple(shapes), victims, shortage)
 
 
 def _lent(profile: Profile, state: ClusterState, kinds: _Kinds) -> list[Hold]:

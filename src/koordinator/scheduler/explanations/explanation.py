@@ -138,9 +138,9 @@ def queue_status(queue: SchedulingQueue, queued: QueuedPod, profile: Profile) ->
     For a pod that waits for an event, all pods count that would be tried before it if the event
     came.
     """
-    mine = _rank(queued)
+    own_rank = _rank(queued)
     rest = queue.pods(*(_ACTIVE if queued.state is QueueState.ACTIVE else _WOKEN))
-    before = sorted((o for o in rest if o is not queued and _rank(o) < mine), key=_rank)
+    before = sorted((o for o in rest if o is not queued and _rank(o) < own_rank), key=_rank)
     retry_s = queue.due_s(queued)
     return QueueStatus(
         state=str(queued.state),
@@ -186,12 +186,12 @@ def changed_object(event: str) -> str:
 
 def event_texts(hint: EventHint) -> list[str]:
     """Return descriptions of the events of a hint."""
-    what = _WHAT.get(hint.resource, f"a {hint.resource}")
+    subject = _WHAT.get(hint.resource, f"a {hint.resource}")
     if hint.action & Action.UPDATE == Action.UPDATE:
         happens = [_HAPPENS[a] for a in (Action.ADD, Action.DELETE) if a in hint.action]
-        return [f"{what} {text}" for text in (*happens, _CHANGES)]
-    words = [f"{what} {text}" for action, text in _HAPPENS.items() if action in hint.action]
-    return words if not Action.UPDATE_OTHER & hint.action else [*words, f"{what} {_CHANGES}"]
+        return [f"{subject} {text}" for text in (*happens, _CHANGES)]
+    words = [f"{subject} {text}" for action, text in _HAPPENS.items() if action in hint.action]
+    return words if not Action.UPDATE_OTHER & hint.action else [*words, f"{subject} {_CHANGES}"]
 
 
 def _rank(queued: QueuedPod) -> tuple[int, float, int]:

@@ -62,8 +62,10 @@ def nodes_for_all(question: Question, members: Sequence[ClassedPod]) -> Iterator
         count = 0 if question.is_blocked_cluster_wide(row) else _nodes_like(question, members, row)
         if count == 1 or (count and not _share_claims(members)):
             node = question.state.nodes.names[row]
-            what = f"a node like {node}" if count == 1 else f"{count} nodes like {node}"
-            text = f"add {what}: empty ones take the {len(members)} members that find no place"
+            nodes_text = f"a node like {node}" if count == 1 else f"{count} nodes like {node}"
+            text = (
+                f"add {nodes_text}: empty ones take the {len(members)} members that find no place"
+            )
             enough = not question.obstacles.refusals
             yield Remedy(kind="add-node", text=text, sufficient=enough, nodes=(node,))
             return
@@ -169,13 +171,13 @@ def short_gang(cache: GangCache, pod: Pod, start_together: StartTogether) -> Ite
             short.append(gang)
     # More members can only be tried on the state if the sizes of all gangs of the group are known.
     is_known = all(gang is not None and gang.terms is not None for gang in gangs)
-    there = [key for gang in gangs if gang is not None for key in _unblocked(gang)]
+    unblocked = [key for gang in gangs if gang is not None for key in _unblocked(gang)]
     for gang in short:
         alone = is_known and len(short) == 1
-        yield from _more_members(gang, pod.key, there, start_together, alone=alone)
+        yield from _more_members(gang, pod.key, unblocked, start_together, alone=alone)
     if is_known and len(short) > 1:
         copies = {_example(gang, pod.key): _missing_count(gang) for gang in short}
-        if len(copies) == len(short) and start_together(there, copies):
+        if len(copies) == len(short) and start_together(unblocked, copies):
             steps = " and ".join(
                 f"{_missing_count(gang)} more {_members_of(_missing_count(gang), gang)}"
                 for gang in short
@@ -187,10 +189,10 @@ def _stated_number(own: Gang | None, pod: Pod) -> Remedy:
     """Return the remedy for a gang that does not state how many members it needs."""
     text = "set the number of members that its gang needs"
     if own is not None:
-        what = f"Workload {own.workload}" if own.workload else f"PodGroup {own.id}"
+        subject = f"Workload {own.workload}" if own.workload else f"PodGroup {own.id}"
         if own.pod_group:
-            what = f"PodGroup {own.pod_group} of scheduling.k8s.io"
-        text += f": create the {what}"
+            subject = f"PodGroup {own.pod_group} of scheduling.k8s.io"
+        text += f": create the {subject}"
     ref = pod.spec.workload_ref
     if own is not None and own.workload and ref is not None:
         text += f", with a podGroup {ref.pod_group}"

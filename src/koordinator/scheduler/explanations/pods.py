@@ -137,8 +137,8 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
         name = question.state.axis.names[column]
         most = int(nodes.allocatable[column, obstacles.rows].max())
         if amount > most:
-            request, there = amount_text(name, amount), amount_text(name, most)
-            why = f"it requests {request} of {name}; the most that a node has is {there}"
+            request, largest = amount_text(name, amount), amount_text(name, most)
+            why = f"it requests {request} of {name}; the most that a node has is {largest}"
             return EmptyCluster(fits=False, why=why)
     hopeful = question.resolvable_rows(HOMES_TRIED + 1)
     decisive = obstacles.decisive

@@ -421,8 +421,8 @@ def sentence(reason: str) -> str:
     if reason.startswith(PREFIX):
         inside = _SHORT_INSIDE.fullmatch(reason.removeprefix(PREFIX))
         if inside is not None:
-            what = f"too little {inside.group(2)} left" if inside.group(2) else "too many pods"
-            return f"its reservation has {what}"
+            shortage = f"too little {inside.group(2)} left" if inside.group(2) else "too many pods"
+            return f"its reservation has {shortage}"
     text, by_node = reason.removesuffix(BY_NODE), reason.endswith(BY_NODE)
     for pattern, words in _patterns():
         match = pattern.fullmatch(text)

@@ -327,8 +327,8 @@ class SchedulerMetrics(Feature):
         """Return the cumulative time of plugins, by ``extension point/plugin``."""
         seconds: dict[str, float] = {}
         for (plugin, point, _), sum_s in self._plugin_seconds.sums.items():
-            where = f"{point}/{plugin}"
-            seconds[where] = seconds.get(where, 0.0) + sum_s
+            label = f"{point}/{plugin}"
+            seconds[label] = seconds.get(label, 0.0) + sum_s
         return seconds
 
     # -- around plugins ----------------------------------------------------------------------
@@ -435,12 +435,12 @@ class SchedulerMetrics(Feature):
         """Return a timed evaluation of amounts; each plugin counts an equal share."""
         name = profile.scheduler_name
 
-        def timed(what: Arithmetic, view: Snapshot, fits: BoolArray, total: IntArray) -> None:
+        def timed(arithmetic: Arithmetic, view: Snapshot, fits: BoolArray, total: IntArray) -> None:
             began_s = perf_counter()
-            what.judge(view, fits, total)
+            arithmetic.judge(view, fits, total)
             took_s = perf_counter() - began_s
-            share_s = took_s / max(len(what.filters) + len(what.scores), 1)
-            for point, plugins in (("Filter", what.filters), ("Score", what.scores)):
+            share_s = took_s / max(len(arithmetic.filters) + len(arithmetic.scores), 1)
+            for point, plugins in (("Filter", arithmetic.filters), ("Score", arithmetic.scores)):
                 for plugin in plugins:
                     self._took(share_s, plugin, point, name)
 
@@ -478,12 +478,12 @@ class SchedulerMetrics(Feature):
 
 def label_of(event: WatchEvent, level: KubeVersion) -> str:
     """Return the metric label of an event, such as AssignedPodAdd."""
-    what = {EventType.ADDED: "Add", EventType.MODIFIED: "Update"}.get(event.type, "Delete")
+    change = {EventType.ADDED: "Add", EventType.MODIFIED: "Update"}.get(event.type, "Delete")
     if isinstance(event.object, Pod):
         if event.object.spec.node_name:
-            return f"AssignedPod{what}"
-        return f"{_waiting_pod(level)}{what}"
-    return f"{event.object.KIND}{what}"
+            return f"AssignedPod{change}"
+        return f"{_waiting_pod(level)}{change}"
+    return f"{event.object.KIND}{change}"
 
 
 def event_name(label: str, level: KubeVersion) -> str:

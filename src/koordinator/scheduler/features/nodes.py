@@ -89,10 +89,10 @@ def _summary(state: ClusterState, row: int) -> dict[str, Any]:
     for kind, columns in devices.columns.items():
         group = report.model.group(kind) if report else None
         for minor in (device.minor for device in group.devices) if group else ():
-            here = _named(kind, columns.total[row, minor].tolist())
+            totals = _named(kind, columns.total[row, minor].tolist())
             left = dict(zip(NAMES[kind], columns.left[row, minor].tolist(), strict=True))
-            total.setdefault(kind, {})[minor] = here
-            free.setdefault(kind, {})[minor] = {name: max(left[name], 0) for name in here}
+            total.setdefault(kind, {})[minor] = totals
+            free.setdefault(kind, {})[minor] = {name: max(left[name], 0) for name in totals}
         for minor in columns.holders[row].nonzero()[0].tolist():
             used.setdefault(kind, {})[minor] = _named(kind, columns.used[row, minor].tolist())
     return {

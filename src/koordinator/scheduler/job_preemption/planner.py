@@ -267,9 +267,9 @@ def _evict_rows(
 ) -> bool:
     """Evict all pods up to a level from these nodes; False if they all were already."""
     victims = problem.victims
-    there = np.zeros(len(problem.rows), bool)
-    there[rows] = True
-    more = ~choice.evicted & (victims.level <= level) & there[victims.row]
+    is_evicted = np.zeros(len(problem.rows), bool)
+    is_evicted[rows] = True
+    more = ~choice.evicted & (victims.level <= level) & is_evicted[victims.row]
     kept = more & (victims.gang >= 0) & (victims.whole_level > level)
     if kept.any():  # of jobs that may not go, no more than they can spare
         left = spare_left(victims, choice.evicted)

@@ -187,8 +187,10 @@ def _options(
     first = np.flatnonzero(np.diff(row, prepend=-1))
     length = np.diff(first, append=len(row))
     columns = np.flatnonzero(shape.amounts)
-    there = _summed(victims.amounts[at][:, columns], first, length) + choice.free[row][:, columns]
-    gain = (there // shape.amounts[columns]).min(axis=1, initial=NO_LIMIT)
+    available = (
+        _summed(victims.amounts[at][:, columns], first, length) + choice.free[row][:, columns]
+    )
+    gain = (available // shape.amounts[columns]).min(axis=1, initial=NO_LIMIT)
     gain = np.minimum(np.minimum(gain, headroom[row]), need)
     helps = np.flatnonzero(gain > 0)
     if not len(helps):
@@ -261,8 +263,8 @@ def _break(
     rows = np.unique(victims.row[inside])
     free = choice.free[rows].copy()
     np.add.at(free, np.searchsorted(rows, victims.row[inside]), victims.amounts[inside])
-    there = replace(shape, most=shape.most[rows])
-    return int(slots(free, there, placed[rows]).sum())
+    row_shape = replace(shape, most=shape.most[rows])
+    return int(slots(free, row_shape, placed[rows]).sum())
 
 
 def _fill(problem: PreemptionProblem, level: int, choice: VictimChoice) -> bool:

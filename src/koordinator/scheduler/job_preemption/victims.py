@@ -194,14 +194,14 @@ class _Job:
         self.spare: dict[str, int] = {}
         for one, gang in gangs.items():
             inside = self.inside[one]
-            there = len(inside)
-            if there < len(gang.members):
+            count = len(inside)
+            if count < len(gang.members):
                 known = {placed_pods.pods[at].key for at in inside}
                 others = [by_key[key] for key in gang.members if key not in known and key in by_key]
                 alive = [p for p in others if p.pod.metadata.deletion_timestamp is None]
                 self.outside += alive
-                there += len(alive)
-            self.spare[one] = max(0, there - _least(gang))
+                count += len(alive)
+            self.spare[one] = max(0, count - _least(gang))
         self.alive += len(self.outside)
         self.can_go = all(rules.of(placed) is not None for placed in self.outside)
 

@@ -135,22 +135,24 @@ class NodeAffinityPlugin:
             return []
         changes, selector = [], dict(it.spec.node_selector)
         for key, value in missing:
-            here = _value(view, key)
+            node_value = _value(view, key)
             if key == HOSTNAME:
                 return []
-            intended = _intended_key(view, key) if here is None else ""
+            intended = _intended_key(view, key) if node_value is None else ""
             if intended and _value(view, intended) == value:
                 del selector[key]
                 selector[intended] = value
                 changes.append(
                     f"set {intended}={value} instead of {key}={value} in its nodeSelector"
                 )
-            elif here is None:
+            elif node_value is None:
                 del selector[key]
                 changes.append(f"remove {key}={value} from its nodeSelector")
             else:
-                selector[key] = here
-                changes.append(f"set {key}={here} instead of {key}={value} in its nodeSelector")
+                selector[key] = node_value
+                changes.append(
+                    f"set {key}={node_value} instead of {key}={value} in its nodeSelector"
+                )
         spec = replace(it.spec, node_selector=selector)
         if terms:
             changed = _matching_instead(view, terms)
@@ -234,12 +236,14 @@ def _matching_instead(
         if matches_term(view, NodeSelectorTerm(match_expressions=(one,)))[0]:
             kept.append(one)
             continue
-        here, expression = _value(view, one.key), _expression_in_words(one)
+        node_value, expression = _value(view, one.key), _expression_in_words(one)
         if one.key == HOSTNAME:
             return None
-        if one.operator == "In" and here is not None:
-            kept.append(replace(one, values=(here,)))
-            words.append(f"set {one.key} In {here} instead of {expression} in its node affinity")
+        if one.operator == "In" and node_value is not None:
+            kept.append(replace(one, values=(node_value,)))
+            words.append(
+                f"set {one.key} In {node_value} instead of {expression} in its node affinity"
+            )
         else:
             words.append(f"remove {expression} from its node affinity")
     required = NodeSelector(node_selector_terms=(replace(term, match_expressions=tuple(kept)),))

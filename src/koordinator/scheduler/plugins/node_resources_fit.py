@@ -130,17 +130,17 @@ class NodeResourcesFit:
         delegated = self._delegated(pod)
         for name, amount in pod.effective.requests.items():
             column = self.axis.index(name)
-            there = int(view.allocatable[0, column])
-            is_checked = (there or column not in delegated) and not self._is_ignored(column)
-            if amount and is_checked and int(view.requested[0, column]) > there:
+            capacity = int(view.allocatable[0, column])
+            is_checked = (capacity or column not in delegated) and not self._is_ignored(column)
+            if amount and is_checked and int(view.requested[0, column]) > capacity:
                 return True
         return False
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Return per missing resource the request, the free and the allocatable amount."""
         parts = []
-        for name, amount, free, there in self._short(view, pod):
-            request, left, total = (amount_text(name, n) for n in (amount, free, there))
+        for name, amount, free, capacity in self._short(view, pod):
+            request, left, total = (amount_text(name, n) for n in (amount, free, capacity))
             band = _BANDS.get(name, "")
             parts.append(f"{name}: requests {request}{band}, {left} of {total} free")
             intended = self._similar_name(view, pod, name)
@@ -181,22 +181,26 @@ class NodeResourcesFit:
 
         Batch and mid resources depend on the usage of other pods, not on the size of the node.
         """
-        short = [(n, most, there) for n, most, _, there in self._short(view, pod) if most > there]
+        short = [
+            (n, most, capacity)
+            for n, most, _, capacity in self._short(view, pod)
+            if most > capacity
+        ]
         if any(name in _BANDS for name, *_ in short):
             return ""
         return " and ".join(
-            f"{amount_text(name, request)} of {name} (it has {amount_text(name, there)})"
-            for name, request, there in short
+            f"{amount_text(name, request)} of {name} (it has {amount_text(name, capacity)})"
+            for name, request, capacity in short
         )
 
     def _short(self, view: Snapshot, pod: PodClass) -> Iterator[tuple[str, int, int, int]]:
         """Yield each resource the only row is short of: name, request, free, allocatable."""
         checked, delegated = self._checked(pod), self._delegated(pod)
         for column, amount in zip(checked.columns.tolist(), checked.amounts.tolist(), strict=True):
-            there = int(view.allocatable[0, column])
-            free = max(there - int(view.requested[0, column]), 0)
-            if amount > free and (there or column not in delegated):
-                yield self.axis.names[column], amount, free, there
+            capacity = int(view.allocatable[0, column])
+            free = max(capacity - int(view.requested[0, column]), 0)
+            if amount > free and (capacity or column not in delegated):
+                yield self.axis.names[column], amount, free, capacity
 
     def _compares(self, pod: PodClass) -> tuple[IntArray, IntArray]:
         """Return the columns checked on every node, and the requested amounts."""
@@ -313,8 +317,8 @@ def _never(allocatable: IntArray, checked: CheckedRequests, delegated: Sequence[
     never = np.zeros(len(allocatable), bool)
     for column, amount in zip(checked.columns.tolist(), checked.amounts.tolist(), strict=True):
         if column != PODS:
-            there = allocatable[:, column]
-            never |= (there < amount) & ((there > 0) | (column not in delegated))
+            capacity = allocatable[:, column]
+            never |= (capacity < amount) & ((capacity > 0) | (column not in delegated))
     return never
 
 

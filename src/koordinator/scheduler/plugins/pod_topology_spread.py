@@ -123,12 +123,12 @@ class PodTopologySpread:
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Return per broken constraint the pods in this domain and in the emptiest one."""
         return "; ".join(
-            f"{one.key}={value} has {here} "
-            f"{one.scope.phrase('pod' if here == 1 else 'pods', pod.namespace)}, {others}, "
+            f"{one.key}={value} has {count} "
+            f"{one.scope.phrase('pod' if count == 1 else 'pods', pod.namespace)}, {others}, "
             f"maxSkew is {one.max_skew}"
             if value
             else missing_label(one.key, view.label_keys)
-            for one, value, here, others in self._broken(view, pod)
+            for one, value, count, others in self._broken(view, pod)
         )
 
     def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
@@ -164,12 +164,12 @@ class PodTopologySpread:
                 yield constraint, "", 0, ""
                 continue
             counts, minimum, size = _spread(cluster, pod, constraint, labelled)
-            here = int(counts[domain])
-            if here + constraint.matches_self - minimum > constraint.max_skew:
+            count = int(counts[domain])
+            if count + constraint.matches_self - minimum > constraint.max_skew:
                 few = size < constraint.min_domains
                 others = f"there are {size} domains where minDomains is {constraint.min_domains}"
                 others = others if few else f"another domain {minimum}"
-                yield constraint, values[domain], here, others
+                yield constraint, values[domain], count, others
 
     # -- score -------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class PodTopologySpread:
         total = np.zeros(len(feasible))
         for constraint in constraints:
             domains, values = snapshot.label(constraint.key)
-            here = domains[feasible]
+            feasible_domains = domains[feasible]
             pods = snapshot.count_pods(constraint.scope, terminating=False)
             if constraint.key == HOSTNAME:
                 size = int(np.count_nonzero(considered))
@@ -198,7 +198,11 @@ class PodTopologySpread:
                 kernel = crowding.compiled if snapshot.uses_kernels else crowding.reference
                 counts, size = kernel(domains, len(values), pods, counted, feasible, considered)
             crowd = counts * math.log(size + 2) + (constraint.max_skew - 1)
-            total += crowd if (here >= 0).all() else np.where(here >= 0, crowd, 0.0)
+            total += (
+                crowd
+                if (feasible_domains >= 0).all()
+                else np.where(feasible_domains >= 0, crowd, 0.0)
+            )
         rounded = np.floor(total + 0.5).astype(np.int64)  # all positive: Go's math.Round
         return np.where(considered, rounded, IGNORED)
 

@@ -93,15 +93,15 @@ class VolumeZone:
         labelled = np.zeros(len(snapshot), bool)
         for label in TOPOLOGY_LABELS:
             labelled |= snapshot.label(label)[0] >= 0
-        elsewhere = np.zeros(len(snapshot), bool)
+        is_outside = np.zeros(len(snapshot), bool)
         for one in _places(snapshot, pod):
             equivalent = TOPOLOGY_LABELS[one.label]
-            here = has_label(snapshot, one.label, one.values)
+            has_value = has_label(snapshot, one.label, one.values)
             if equivalent != one.label:
                 is_missing = snapshot.label(one.label)[0] < 0
-                here |= is_missing & has_label(snapshot, equivalent, one.values)
-            elsewhere |= labelled & ~here
-        return Rejections.where(elsewhere, REASON, unresolvable=True)
+                has_value |= is_missing & has_label(snapshot, equivalent, one.values)
+            is_outside |= labelled & ~has_value
+        return Rejections.where(is_outside, REASON, unresolvable=True)
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Return the zones of the volumes and of the node."""

@@ -272,15 +272,15 @@ class Pools:
         heaps = (self.active, self.backoff, self.error_backoff, self.unschedulable)
         for heap in heaps:
             heap.validate()
-        where = [(queued, heap) for heap in heaps for queued in heap]
-        for queued, heap in where:
+        filed = [(queued, heap) for heap in heaps for queued in heap]
+        for queued, heap in filed:
             if self.pods.get(queued.key) is not queued or self._heap(queued) is not heap:
                 raise BugError(f"{queued.key} is {queued.state} and in a heap of other pods.")
             if queued.entry is not None and queued.entry[0] != self.delays.due_s(queued):
                 raise BugError(f"{queued.key} is due at another time than {queued.entry[0]}.")
         expected = sum(self._heap(queued) is not None for queued in self.pods.values())
-        if len(where) != expected:
-            raise BugError(f"{len(where)} pods are in heaps. {expected} should be.")
+        if len(filed) != expected:
+            raise BugError(f"{len(filed)} pods are in heaps. {expected} should be.")
 
     def _heap(self, queued: QueuedPod) -> PodHeap | None:
         match queued.state:

@@ -18,10 +18,10 @@ def _domain_sums(
     domains: DomainIds, number: int, counts: IntArray, counted: BoolArray
 ) -> tuple[IntArray, BoolArray]:
     inside = counted & (domains >= 0)
-    there = domains[inside]
-    sums = np.bincount(there, counts[inside], number + 1).astype(np.int64)
+    own_domains = domains[inside]
+    sums = np.bincount(own_domains, counts[inside], number + 1).astype(np.int64)
     present = np.zeros(number + 1, np.bool_)
-    present[there] = True
+    present[own_domains] = True
     return sums, present
 
 
@@ -45,10 +45,12 @@ def _crowding(  # noqa: PLR0917 (numba takes no keywords)
     feasible: IntArray,
     considered: BoolArray,
 ) -> tuple[IntArray, int]:
-    here = domains[feasible]
+    feasible_domains = domains[feasible]
     used = np.zeros(number + 1, np.bool_)
-    used[here[considered]] = True
-    return _domain_sums(domains, number, counts, counted)[0][here], int(np.count_nonzero(used))
+    used[feasible_domains[considered]] = True
+    return _domain_sums(domains, number, counts, counted)[0][feasible_domains], int(
+        np.count_nonzero(used)
+    )
 
 
 def _crowding_loop(  # noqa: PLR0917 (numba takes no keywords)
@@ -78,8 +80,8 @@ def _crowding_loop(  # noqa: PLR0917 (numba takes no keywords)
 def _around(domains: DomainIds, number: int, counts: IntArray) -> IntArray:
     inside = domains >= 0
     sums = np.bincount(domains[inside], counts[inside], number + 1).astype(np.int64)
-    there: IntArray = sums[domains]
-    return there
+    around: IntArray = sums[domains]
+    return around
 
 
 def _around_loop(domains: DomainIds, number: int, counts: IntArray) -> IntArray:
@@ -87,11 +89,11 @@ def _around_loop(domains: DomainIds, number: int, counts: IntArray) -> IntArray:
     for node in range(len(domains)):
         if domains[node] >= 0:
             sums[domains[node]] += counts[node]
-    there = np.zeros(len(domains), np.int64)
+    around = np.zeros(len(domains), np.int64)
     for node in range(len(domains)):
         if domains[node] >= 0:
-            there[node] = sums[domains[node]]
-    return there
+            around[node] = sums[domains[node]]
+    return around
 
 
 def _ids(types: Any) -> Any:

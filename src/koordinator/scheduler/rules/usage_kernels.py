@@ -170,8 +170,12 @@ def _judge(  # noqa: PLR0917 (numba takes no keywords)
     fits: BoolArray,
     total: IntArray,
 ) -> None:
-    where = rows if len(rows) else np.arange(len(fits))
-    charged, more, capacity = requested[:, where], nonzero[:, where], allocatable[:, where]
+    judged_rows = rows if len(rows) else np.arange(len(fits))
+    charged, more, capacity = (
+        requested[:, judged_rows],
+        nonzero[:, judged_rows],
+        allocatable[:, judged_rows],
+    )
     if len(times):
         charged += each[:, None] * times
         more += each_nonzero[:, None] * times

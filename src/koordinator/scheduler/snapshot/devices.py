@@ -127,16 +127,16 @@ class DeviceTable:
         width = its.total.shape[1]
         self._ensure(kind, width)
         own = self.columns[kind]
-        for mine, others in (
+        for own_columns, others in (
             (own.total, its.total),
             (own.used, its.used),
             (own.left, its.left),
             (own.holders, its.holders),
             (own.functions_taken, its.functions_taken),
         ):
-            if mine.shape[1] > width:
-                mine[to, width:] = 0
-            mine[to, :width] = others[row]
+            if own_columns.shape[1] > width:
+                own_columns[to, width:] = 0
+            own_columns[to, :width] = others[row]
         own.functions.pop(to, None)
         own.function_sets.pop(to, None)
         if row in its.functions:
@@ -184,17 +184,17 @@ class DeviceTable:
         again.grow(len(self.model))
         for row, allocation in placed:
             again.charge(row, allocation, 1)
-        for kind, mine in self.columns.items():
-            width = mine.used.shape[1]
+        for kind, columns in self.columns.items():
+            width = columns.used.shape[1]
             again._ensure(kind, width)
             other = again.columns[kind]
             if (
-                not np.array_equal(mine.used, other.used[:, :width])
-                or not np.array_equal(mine.holders, other.holders[:, :width])
-                or not np.array_equal(mine.left, mine.total - mine.used)
-                or mine.functions != other.functions
-                or mine.function_sets != other.function_sets
-                or not np.array_equal(mine.functions_taken, other.functions_taken[:, :width])
+                not np.array_equal(columns.used, other.used[:, :width])
+                or not np.array_equal(columns.holders, other.holders[:, :width])
+                or not np.array_equal(columns.left, columns.total - columns.used)
+                or columns.functions != other.functions
+                or columns.function_sets != other.function_sets
+                or not np.array_equal(columns.functions_taken, other.functions_taken[:, :width])
             ):
                 raise BugError(f"what pods hold of {kind} devices differs from the sum over them")
 

@@ -105,11 +105,11 @@ class ClaimedGpuTable:
         if before == after:
             return
         for name in {*before, *after}:
-            here = self._on_node.setdefault(name, {})
-            here.pop(key, None)
+            claims = self._on_node.setdefault(name, {})
+            claims.pop(key, None)
             if name in after:
-                here[key] = after[name]
-            if not here:
+                claims[key] = after[name]
+            if not claims:
                 del self._on_node[name]
             self.release(name)
             self.charge(name)
@@ -124,8 +124,8 @@ class ClaimedGpuTable:
 
     def charge(self, name: str) -> None:
         """Charge a node that is not charged yet, in view of what is reported of it."""
-        row, here = self._nodes.rows.get(name), self._on_node.get(name)
-        if row is None or not here:
+        row, claims = self._nodes.rows.get(name), self._on_node.get(name)
+        if row is None or not claims:
             return
         devices = self._nodes.devices
         totals = devices.columns[DeviceType.GPU].total[row]
@@ -133,7 +133,7 @@ class ClaimedGpuTable:
         charged = self._charged[name] = {
             DeviceType.GPU: tuple(
                 gpu.taken(totals[gpu.minor].tolist() if gpu.minor < len(totals) else none)
-                for gpus in here.values()
+                for gpus in claims.values()
                 for gpu in gpus
             )
         }

@@ -130,9 +130,9 @@ class HoldTable:
     def close(self, uid: str) -> Hold:
         """Forget a hold."""
         hold = self.by_uid.pop(uid)
-        here = self.on_row[hold.row]
-        del here[uid]
-        if not here:
+        holds = self.on_row[hold.row]
+        del holds[uid]
+        if not holds:
             del self.on_row[hold.row]
         self.slots[hold.slot] = None
         self._free.append(hold.slot)

@@ -235,20 +235,20 @@ class LoadLedger:
         rules, nothing = self.rules, self.rules.nothing
         used: list[tuple[int, ...]] = []
         knows: list[int] = []
-        for row, there in zip(rows, pods, strict=True):
+        for row, row_pods in zip(rows, pods, strict=True):
             measured, limited, scored = self.measured[row], None, None
             if measured is not None:
                 limited = measured.over(self._windows.get(row, rules.limits.window), rules)
                 scored = measured.over(rules.scored, rules)
-            used.append(self.sums(measured, there) + (limited or nothing) + (scored or nothing))
+            used.append(self.sums(measured, row_pods) + (limited or nothing) + (scored or nothing))
             known = 0 if limited is None else _KNOWS_LIMITED
             knows.append(known if scored is None else known | _KNOWS_SCORED)
-        where = np.array(rows)
+        weighed_rows = np.array(rows)
         facts = self.facts
-        facts[where, _CASE] = facts[where, _CASE] & _HAS_PROD_LIMITS | knows
+        facts[weighed_rows, _CASE] = facts[weighed_rows, _CASE] & _HAS_PROD_LIMITS | knows
         amounts = np.array(used, np.int64).reshape(len(rows), USED, -1)
         kernel = weigh.compiled if self._nodes.uses_kernels else weigh.reference
-        kernel(where, amounts, self.figures, facts, self.margins)
+        kernel(weighed_rows, amounts, self.figures, facts, self.margins)
 
 
 #: By the key of the rules: equal ones share what they see.

@@ -483,9 +483,9 @@ class PodTable:
         for entry in self._candidates(counter):
             counted[entry.id] = self._counts(counter, entry)
         rows, sets = self._row[: self._used], self._labelset[: self._used]
-        here = rows >= 0
-        here[here] = counted[sets[here]]
-        counter.counts[:] = np.bincount(rows[here], minlength=self._capacity)
+        is_placed = rows >= 0
+        is_placed[is_placed] = counted[sets[is_placed]]
+        counter.counts[:] = np.bincount(rows[is_placed], minlength=self._capacity)
 
     def validate(self) -> None:
         """Derive every count again and compare.  Raises BugError."""

@@ -42,9 +42,9 @@ class RestorableHolds:
         hold = self.by_slot.pop(slot, None)
         if hold is None:
             return
-        here = self.on_row[hold.row]
-        del here[slot]
-        if not here:
+        holds = self.on_row[hold.row]
+        del holds[slot]
+        if not holds:
             del self.on_row[hold.row]
 
     def at(self, row: int) -> Iterable[Hold]:
@@ -57,9 +57,9 @@ class RestorableHolds:
             wanted = None if rows is None else set(rows.tolist())
             return [
                 hold
-                for row, here in self.on_row.items()
+                for row, holds in self.on_row.items()
                 if wanted is None or row in wanted
-                for hold in here.values()
+                for hold in holds.values()
             ]
         different = dict.fromkeys(rows.tolist())
         return [hold for row in different for hold in self.at(row)]

@@ -274,11 +274,11 @@ def _of_missing(
     pods = pluralized_names(keys, "pod", SHOWN)
     shipped_class = shipped.get(name)
     if isinstance(shipped_class, PriorityClass):
-        what = f"taken as the chart installs it, with {shipped_class.value}"
+        treatment = f"taken as the chart installs it, with {shipped_class.value}"
     else:
-        what = f"counted with priority {default}, while an API server would refuse"
+        treatment = f"counted with priority {default}, while an API server would refuse"
     verb = "names" if len(keys) == 1 else "name"
-    return f"there is no PriorityClass {name!r}, which {pods} {verb}: {what}"
+    return f"there is no PriorityClass {name!r}, which {pods} {verb}: {treatment}"
 
 
 def _classes(objects: Iterable[KubeObject]) -> list[PriorityClass]:

@@ -54,14 +54,14 @@ def draw_departing_pods(
     rng = np.random.default_rng(seed)
     rate = load * trace.gpu_milli / float((gpu * lengths).mean())
     count = int(rng.poisson(rate * lengths.mean()))
-    there = rng.choice(len(lengths), count, p=lengths / lengths.sum())
-    age = rng.uniform(0.0, 1.0, count) * lengths[there]
+    kinds = rng.choice(len(lengths), count, p=lengths / lengths.sum())
+    age = rng.uniform(0.0, 1.0, count) * lengths[kinds]
     oldest_first = np.argsort(-age)
-    there, left = there[oldest_first], (lengths[there] - age)[oldest_first]
+    kinds, left = kinds[oldest_first], (lengths[kinds] - age)[oldest_first]
     times = np.sort(rng.uniform(0.0, span_s, int(rng.poisson(rate * span_s))))
     came = rng.integers(0, len(lengths), len(times))
     return DrawnPods(
-        pod=np.concatenate((there, came)),
+        pod=np.concatenate((kinds, came)),
         time_s=np.concatenate((np.zeros(count), times)),
         left_s=np.concatenate((left, lengths[came])),
         n_there=count,
@@ -212,12 +212,12 @@ class DepartureWeek:
 
         Who waits has no room anywhere else.
         """
-        able = self._able(rows)
-        heads = [(self._queues[kind][0].number, kind) for kind in np.flatnonzero(able).tolist()]
+        fitting = self._able(rows)
+        heads = [(self._queues[kind][0].number, kind) for kind in np.flatnonzero(fitting).tolist()]
         heapq.heapify(heads)
         while heads:
             _, kind = heapq.heappop(heads)
-            if not able[kind]:
+            if not fitting[kind]:
                 continue
             queue = self._queues[kind]
             if self._start(queue[0], kind, rows):
@@ -225,7 +225,7 @@ class DepartureWeek:
                 self.n_waiting[kind] -= 1
                 if queue:
                     heapq.heappush(heads, (queue[0].number, kind))
-                able = self._able(rows)
+                fitting = self._able(rows)
 
     # -- parts -------------------------------------------------------------------------------
 
@@ -242,10 +242,10 @@ class DepartureWeek:
         self.moves += len(places)
 
     def _able(self, rows: Iterable[int]) -> BoolArray:
-        able = np.zeros(len(self.n_waiting), bool)
+        fitting = np.zeros(len(self.n_waiting), bool)
         for row in rows:
-            able |= self.fleet.fitting(row)
-        return able & (self.n_waiting > 0)
+            fitting |= self.fleet.fitting(row)
+        return fitting & (self.n_waiting > 0)
 
     def _advance(self, to_s: float) -> None:
         self._used_milli_s += self.gpu_used_milli * (to_s - self.now_s)

@@ -204,10 +204,10 @@ class GpuFleet:
     def choose(self, kind: int, but: int = -1) -> FleetPlace | None:
         """Return where the policy puts a pod of a class, not on row ``but``; None: nowhere."""
         best = self._judged(int(self.classes.shape_of[kind]))
-        able = best.possible & (self.memory_free >= self.classes.memory_mib[kind])
+        suitable = best.possible & (self.memory_free >= self.classes.memory_mib[kind])
         if but >= 0:
-            able[but] = False
-        rows = np.flatnonzero(able)
+            suitable[but] = False
+        rows = np.flatnonzero(suitable)
         if not len(rows):
             return None
         scores = best.score[rows]

@@ -163,7 +163,7 @@ def _best_swap(
             continue
         more_cpu = mix.cpu_milli[mine] - mix.cpu_milli[pods.kind]
         more_memory = memory[mine] - memory[pods.kind]
-        able = (
+        suitable = (
             (mix.num_gpu[pods.kind] == mix.num_gpu[mine])
             & (mix.gpu_milli[pods.kind] == mix.gpu_milli[mine])
             & (more_cpu >= missing_milli)
@@ -175,7 +175,7 @@ def _best_swap(
             & fleet.accepts[mine][pods.row]
             & fleet.accepts[pods.kind, row]
         )
-        rows = np.flatnonzero(able)
+        rows = np.flatnonzero(suitable)
         if not len(rows):
             continue
         # As little CPU as suffices, from where least of it is left over.

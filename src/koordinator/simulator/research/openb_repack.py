@@ -73,7 +73,7 @@ def lay_out(
     None if that can't be, or is not found in so many steps.
     """
     mix = week.classes.mix
-    here = [
+    running = [
         (week.running[number].kind, number)
         for number in sorted(week.on_row[row])
         if mix.num_gpu[week.running[number].kind]
@@ -83,7 +83,7 @@ def lay_out(
         key=lambda kind: (-int(mix.num_gpu[kind]), -int(mix.gpu_milli[kind]), kind),
     )
     free = week.fleet.gpu_free[row]
-    for leaving in itertools.islice(_choices(here, leaves), _MOST_CHOICES):
+    for leaving in itertools.islice(_choices(running, leaves), _MOST_CHOICES):
         left = free.copy()
         for kind, number in leaving:
             left[list(week.running[number].place.gpus)] += mix.gpu_milli[kind]
@@ -93,20 +93,20 @@ def lay_out(
                 (kind, FleetPlace(row, gpus)) for kind, gpus in zip(joining, slots, strict=True)
             ]
             return Laid(leaving, vacant, {})
-    return _with_others_shifted(week, row, here, leaves, joining)
+    return _with_others_shifted(week, row, running, leaves, joining)
 
 
 def _with_others_shifted(
     week: DepartureWeek,
     row: int,
-    here: Sequence[tuple[int, int]],
+    running: Sequence[tuple[int, int]],
     leaves: Mapping[int, int],
     joining: Sequence[int],
 ) -> Laid | None:
     """Return a layout that also shifts shares on their node, as few as possible."""
     mix = week.classes.mix
-    leaving = next(iter(_choices(here, leaves)))
-    staying = [each for each in here if each not in leaving]
+    leaving = next(iter(_choices(running, leaves)))
+    staying = [each for each in running if each not in leaving]
     shares = [each for each in staying if mix.gpu_milli[each[0]] < WHOLE_GPU]
     free = week.fleet.gpu_free[row].copy()
     for kind, number in leaving:
@@ -135,11 +135,11 @@ def _with_others_shifted(
 
 
 def _choices(
-    here: Sequence[tuple[int, int]], leaves: Mapping[int, int]
+    running: Sequence[tuple[int, int]], leaves: Mapping[int, int]
 ) -> Iterator[list[tuple[int, int]]]:
     """Yield who could leave: so many of each kind."""
     ways = [
-        itertools.combinations([pod for pod in here if pod[0] == kind], count)
+        itertools.combinations([pod for pod in running if pod[0] == kind], count)
         for kind, count in sorted(leaves.items())
     ]
     for way in itertools.product(*ways):
@@ -182,12 +182,12 @@ class _Slots:
 
     def _options(self, number: int, milli: int) -> list[tuple[int, ...]]:
         """Return GPUs for a pod, the tightest first, of equal ones only the last."""
-        able = [slot for slot, amount in enumerate(self.left) if amount >= milli]
-        if len(able) < number:
+        suitable = [slot for slot, amount in enumerate(self.left) if amount >= milli]
+        if len(suitable) < number:
             return []
         if milli == WHOLE_GPU or number > 1:
-            return [tuple(sorted(able, key=lambda slot: self.left[slot])[:number])]
-        by_amount = {self.left[slot]: (slot,) for slot in able}
+            return [tuple(sorted(suitable, key=lambda slot: self.left[slot])[:number])]
+        by_amount = {self.left[slot]: (slot,) for slot in suitable}
         return [by_amount[amount] for amount in sorted(by_amount)]
 
 
@@ -315,12 +315,12 @@ def _changes(week: DepartureWeek, fillings: _Fillings) -> _Changes:
             fleet.cpu_free[rows] + have @ cpu,
             fleet.memory_free[rows] + have @ memory,
         )
-        able = ((wanted @ cpu)[None, :] <= cpu_left[:, None]) & (
+        suitable = ((wanted @ cpu)[None, :] <= cpu_left[:, None]) & (
             (wanted @ memory)[None, :] <= memory_left[:, None]
         )
-        able &= (leaving > 0) | (gains > 0)  # another filling
-        keys = np.where(able, leaving * 1000.0 - gains / 100.0, np.inf)
-        row, column = np.nonzero((_nearest(keys) | _nearest(keys.T).T) & able)
+        suitable &= (leaving > 0) | (gains > 0)  # another filling
+        keys = np.where(suitable, leaving * 1000.0 - gains / 100.0, np.inf)
+        row, column = np.nonzero((_nearest(keys) | _nearest(keys.T).T) & suitable)
         changes.append(
             _Changes(rows[row], columns[column], gains[row, column], leaving[row, column])
         )

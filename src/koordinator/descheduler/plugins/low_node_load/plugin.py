@@ -179,14 +179,14 @@ class LowNodeLoad:
     ) -> _Round:
         is_prod = goal.is_prod
         usage, high = (use.prod_usage, use.prod_high) if is_prod else (use.usage, use.high)
-        where = np.concatenate(rows)
+        node_rows = np.concatenate(rows)
         return _Round(
             is_prod,
             usage,
             high,
             budget,
-            Targets(use.nodes, where, usage, high, self.handle.view),
-            len(where),
+            Targets(use.nodes, node_rows, usage, high, self.handle.view),
+            len(node_rows),
             self.prod_detectors if is_prod else self.node_detectors,
             goal,
         )

@@ -176,5 +176,5 @@ class WorkloadLife:
             return
         self.observe(LifeMeasure.INTERVAL_S, now_s - before_s)
         if now_s - before_s > self.limits.interval_s:
-            what = f"{event}: {message}" if message else str(event)
-            self.alert(f"nothing happened for {now_s - before_s:.0f} s before {what}")
+            title = f"{event}: {message}" if message else str(event)
+            self.alert(f"nothing happened for {now_s - before_s:.0f} s before {title}")

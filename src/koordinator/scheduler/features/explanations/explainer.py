@@ -378,8 +378,8 @@ class _Explainer:
         keys += [pod.key] if pod.key not in keys else []
         left, in_first_order = self._place_members(transaction, keys, attempt)
         count = len(keys) - len(left)
-        what = "finds" if count == 1 else "find"
-        text = f"gang group {attempt.group_id}: {count} of {len(keys)} members {what} a place"
+        verb = "finds" if count == 1 else "find"
+        text = f"gang group {attempt.group_id}: {count} of {len(keys)} members {verb} a place"
         if attempt.waiting:
             wait = "waits" if attempt.waiting == 1 else "wait"
             text += f" beside {attempt.waiting} that {wait} for a permit"
@@ -401,7 +401,7 @@ class _Explainer:
         missing = _missing_members(cache, own)
         if own is None or own.terms is None or missing is None:
             return None
-        there = {
+        feasible = {
             name: sorted(
                 key
                 for key in cache.gangs[name].members
@@ -411,22 +411,22 @@ class _Explainer:
         }
         total = sum(missing.values())
         if total > MOST_MEMBERS or any(
-            count and not there[name] for name, count in missing.items()
+            count and not feasible[name] for name, count in missing.items()
         ):
             return None
         # Members that do not exist have no spec; copies of an existing one are the best guess.
         mark = transaction.mark()
         copies = [
-            self._put_copy(transaction, there[name][0], number)
+            self._put_copy(transaction, feasible[name][0], number)
             for name, count in missing.items()
             for number in range(count)
         ]
-        keys = [*chain.from_iterable(there.values()), *copies]
+        keys = [*chain.from_iterable(feasible.values()), *copies]
         left, in_first_order = self._place_members(transaction, keys)
         if not left:
             transaction.rollback(mark)
             return None
-        what = (
+        outcome = (
             f"{total} more exist{'s' if total == 1 else ''}"
             if total
             else "all scheduling gates are removed"
@@ -434,7 +434,9 @@ class _Explainer:
         count = len(keys) - len(left)
         place = "finds" if count == 1 else "find"
         group_id = own.terms.group_id
-        text = f"gang group {group_id}: {count} of {len(keys)} members {place} a place once {what}"
+        text = (
+            f"gang group {group_id}: {count} of {len(keys)} members {place} a place once {outcome}"
+        )
         members = tuple(state.unbound[key] for key in left)
         return _GangDryRun(
             members,

@@ -167,14 +167,14 @@ class GangScheduler:
                 need=need,
             )
             return 0
-        here = {
+        queued_members = {
             queued.key: queued for queued in self._handle.queue.peek(attempt.members, active.name)
         }
-        here[head.key] = head
+        queued_members[head.key] = head
         members = [
-            (here[key], self._handle.intake.class_of(here[key]))
+            (queued_members[key], self._handle.intake.class_of(queued_members[key]))
             for key in attempt.members
-            if key in here
+            if key in queued_members
         ]
         self._clean_up(cycle, members)
         # Nominated members first: each takes its own node before the others could.
@@ -272,9 +272,9 @@ class GangScheduler:
         demand: TopologyDemand | None,
     ) -> GangDecision:
         """Assume enough members on nodes, or none of them."""
-        here = [queued.key for queued, _ in members]
+        own_keys = [queued.key for queued, _ in members]
         merges = len(cycle.profile.permit) == 1 and self._handle.options.merges
-        merges = merges and not cycle.distinguishes(here)
+        merges = merges and not cycle.distinguishes(own_keys)
         nominated = self._handle.nominations.by_node()
         if demand is None:
             merges = merges and not nominated
@@ -322,8 +322,10 @@ class GangScheduler:
             headroom = self._tree_preemption.find(cycle, gangs, group_attempt, members)
         elif placements:
             headrooms = [find(rows=placement.rows) for placement in placements]
-            able = [headroom for headroom in headrooms if headroom.pods]
-            headroom = min(able, key=lambda one: len(one.victims)) if able else headrooms[0]
+            with_pods = [headroom for headroom in headrooms if headroom.pods]
+            headroom = (
+                min(with_pods, key=lambda one: len(one.victims)) if with_pods else headrooms[0]
+            )
         elif demand is None:
             headroom = find()
         else:

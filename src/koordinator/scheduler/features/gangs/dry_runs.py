@@ -151,10 +151,14 @@ class GangDryRuns:
 
     def _members(self, trial: _Trial, head: QueuedPod) -> list[Wanted]:
         keys = trial.attempt.members
-        here = {one.key: one for one in self._handle.queue.peek(keys, trial.gate)}
-        here[head.key] = head
+        queued_members = {one.key: one for one in self._handle.queue.peek(keys, trial.gate)}
+        queued_members[head.key] = head
         class_of = self._handle.intake.class_of
-        return [(here[key], class_of(here[key])) for key in keys if key in here]
+        return [
+            (queued_members[key], class_of(queued_members[key]))
+            for key in keys
+            if key in queued_members
+        ]
 
     def _tried(
         self, trial: _Trial, head: QueuedPod, members: Sequence[Wanted]

@@ -124,8 +124,8 @@ class GangPlacer:
         as the failed one.
         """
         attempt = group_attempt.attempt
-        here = {queued.key for queued, _ in members}
-        missing = [key for key in attempt.members if key not in here]
+        own_keys = {queued.key for queued, _ in members}
+        missing = [key for key in attempt.members if key not in own_keys]
         decision = GangDecision(is_lost=attempt.is_lost(missing))
         runs = _runs(cycle, members)
         if merges and not decision.is_lost and not missing and len(runs) == 1:

@@ -96,8 +96,8 @@ class GangPreemption:
         """Return the lowest priority of pods with a node."""
         position = self._state.usage_log.position
         if position != self._lowest[0]:
-            there = self._state.pods.lowest_priority[: len(self._state.nodes)]
-            self._lowest = position, int(there.min(initial=UNBOUNDED))
+            priorities = self._state.pods.lowest_priority[: len(self._state.nodes)]
+            self._lowest = position, int(priorities.min(initial=UNBOUNDED))
         return self._lowest[1]
 
     def most(

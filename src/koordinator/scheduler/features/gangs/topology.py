@@ -136,8 +136,8 @@ class TopologyPlacer:
         If not all fit, assume as many of the first ranks as may start without the rest.
         """
         attempt, tree = group_attempt.attempt, self._state.network.tree
-        here = {queued.key for queued, _ in members}
-        missing = [key for key in attempt.members if key not in here]
+        own_keys = {queued.key for queued, _ in members}
+        missing = [key for key in attempt.members if key not in own_keys]
         if attempt.is_lost(missing):
             return GangDecision(others=[queued for queued, _ in members], is_lost=True)
         if tree is None or demand.refusal:
@@ -147,7 +147,7 @@ class TopologyPlacer:
             )
         around = self.surroundings(gangs, members, nominated)
         others = {
-            node: [n for n in pods if n[0].key not in here] for node, pods in nominated.items()
+            node: [n for n in pods if n[0].key not in own_keys] for node, pods in nominated.items()
         }
         nominated_pods = {node: pods for node, pods in others.items() if pods}
         job = JobPlacer(

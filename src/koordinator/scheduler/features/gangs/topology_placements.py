@@ -92,7 +92,7 @@ class PlacementPlacer:
         first: GangDecision | None = None
         rejectors = {generator.name for generator in cycle.profile.placement_generate}
         best = ("", 0)
-        able: list[TopologyPlacement] = []
+        feasible: list[TopologyPlacement] = []
         scores: list[list[int]] = []  # of each able placement, by plugin
         profile = cycle.profile.scheduler_name
         if self._metrics is not None:
@@ -110,18 +110,18 @@ class PlacementPlacer:
                 self._metrics.tried(profile, self._now_s() - began_s, feasible=is_able)
             if is_able:
                 count = already + len(decision.placed)
-                able.append(placement)
+                feasible.append(placement)
                 scores.append(self.scores(cycle, placement.rows, count))
             for assumed in reversed(decision.placed):
                 self._binder.forget(assumed)
             decision.placed.clear()
-        if not able:
+        if not feasible:
             if first is None or not first.is_lost:
                 first = self._none(cycle, group_attempt, members, first)
             first.placements, first.best = len(placements), best
             first.rejectors = frozenset(rejectors)
             return first
-        return self._try(cycle, group_attempt, members, able[best_placement(cycle, scores)])
+        return self._try(cycle, group_attempt, members, feasible[best_placement(cycle, scores)])
 
     def _domain_of(self, members: Iterable[str], key: str) -> str | None:
         """Return the label value of placed members' nodes; None without any."""

@@ -171,12 +171,12 @@ def _may_fit(
 ) -> BoolArray:
     """Return ``(n_domains,)``: all may fit without pods of lower priority."""
     enough = np.ones(int(of_row.max(initial=-1)) + 1, bool)
-    here = {queued.key: cycle.run_key(pod_class) for queued, pod_class in members}
-    if here.keys() != attempt.members.keys():
+    run_keys = {queued.key: cycle.run_key(pod_class) for queued, pod_class in members}
+    if run_keys.keys() != attempt.members.keys():
         return enough  # other members have nodes or are tried later
     classes = {cycle.run_key(pod_class): pod_class for _, pod_class in members}
     below = max(priority_of(queued.pod) for queued, _ in members)
-    for run_key, count in attempt.least(here).items():
+    for run_key, count in attempt.least(run_keys).items():
         bound = cycle.bound(classes[run_key])
         if bound is not None:
             enough &= bound.in_domains(below, of_row) >= count
@@ -299,8 +299,10 @@ class TreePreemption:
         Only members whose filters read other nodes are checked elsewhere.
         """
         state, profile = self._state, cycle.profile
-        elsewhere = {one.placed.pod_class for one in assumed if one.placed.row != row}
-        checked = {kind for kind in elsewhere if reads_other_nodes(profile, state, kind)}
+        assumed_on_other_rows = {one.placed.pod_class for one in assumed if one.placed.row != row}
+        checked = {
+            kind for kind in assumed_on_other_rows if reads_other_nodes(profile, state, kind)
+        }
         for one in assumed:
             placed = one.placed
             if placed.row != row and placed.pod_class not in checked:

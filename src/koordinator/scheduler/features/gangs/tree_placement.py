@@ -136,19 +136,19 @@ class _TreeRun:
             return outcome
         masks = self._masks(group, mask)
         first: _Outcome | None = None
-        able: list[BoolArray] = []
+        suitable: list[BoolArray] = []
         scores: list[list[int]] = []
         for one in masks:
             outcome = self._try(group, one)
             if outcome.is_met and outcome.count:
-                able.append(one)
+                suitable.append(one)
                 scores.append(
                     self.placements.scores(self.cycle, np.flatnonzero(one), outcome.count)
                 )
             first = first or outcome
             self._forget(outcome.placed)
-        if able:
-            return self._try(group, able[best_placement(self.cycle, scores)])
+        if suitable:
+            return self._try(group, suitable[best_placement(self.cycle, scores)])
         if first is None:
             first = _Outcome(is_met=False, text=shortage(group.least, 0))
             self._leave(group, first)
@@ -183,8 +183,8 @@ class _TreeRun:
         outcome = _Outcome(is_met=True, count=earlier)
         if not members:
             return outcome
-        here = {queued.key: leaf.id for queued, _ in members}
-        own = GangAttempt(leaf.id, here, {leaf.id: spare})
+        leaf_of = {queued.key: leaf.id for queued, _ in members}
+        own = GangAttempt(leaf.id, leaf_of, {leaf.id: spare})
         head = members[0][0]
         with nullcontext() if mask is None else self.cycle.restricted_to(mask):
             decision = self.placer.place(

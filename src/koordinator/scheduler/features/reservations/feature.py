@@ -180,13 +180,13 @@ def _node_reservations_page(state: ClusterState, name: str) -> dict[str, Any]:
     row = state.nodes.rows.get(name)
     if row is None:
         return {}
-    here = state.holds.on_row.get(row, {})
+    holds = state.holds.on_row.get(row, {})
     items = [
         _item(hold.placed, hold.offer, hold.used, hold.users.values(), available=True)
-        for hold in here.values()
+        for hold in holds.values()
     ]
     for placed in state.pods.on_row[row].values():
-        if is_for_others(placed.pod.metadata.labels) and placed.pod.metadata.uid not in here:
+        if is_for_others(placed.pod.metadata.labels) and placed.pod.metadata.uid not in holds:
             try:
                 offer = offer_of_pod(placed.pod)
             except InputError:

@@ -182,15 +182,15 @@ def _shortage(
         groups = [*groups[:SHOWN], f"{len(groups) - SHOWN} more values"]
     if without:
         groups.append(f"without it: {listed(without, SHOWN)}")
-    which = "the same value" if constraint.match_attribute is not None else "different values"
-    return _lack(options, which) + (f" ({'; '.join(groups)})" if groups else "")
+    requirement = "the same value" if constraint.match_attribute is not None else "different values"
+    return _lack(options, requirement) + (f" ({'; '.join(groups)})" if groups else "")
 
 
-def _lack(options: Sequence[RequestOption], which: str) -> str:
+def _lack(options: Sequence[RequestOption], requirement: str) -> str:
     """Return how many devices lack common values, unless alternatives differ in the number."""
     if any(option.takes_all for option in options):
-        return f"not all devices have {which}"
+        return f"not all devices have {requirement}"
     if any("/" in option.name for option in options):
-        return f"no free devices for all requests have {which}"
+        return f"no free devices for all requests have {requirement}"
     count = sum(option.count for option in options)
-    return f"no {count} free devices have {which}" if count > 1 else "no free device has it"
+    return f"no {count} free devices have {requirement}" if count > 1 else "no free device has it"

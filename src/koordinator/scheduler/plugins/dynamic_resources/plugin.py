@@ -241,17 +241,17 @@ class DynamicResources:
         codes, scores = np.zeros(len(cluster), np.int64), np.zeros(len(cluster), np.int64)
         served: list[RoomCandidates] = []
         for columns, rows in self._delegations(cluster, pod):
-            there = with_extended(snapshot, pod, claims, columns)
-            if isinstance(there, Refusal):
+            pod_claims = with_extended(snapshot, pod, claims, columns)
+            if isinstance(pod_claims, Refusal):
                 codes[rows] = FAULT
-            elif there.pending:
+            elif pod_claims.pending:
                 table = verdict_table(snapshot, self.gates)
-                verdicts = table.of_claims(there.pending, len(cluster), there.avoids)
+                verdicts = table.of_claims(pod_claims.pending, len(cluster), pod_claims.avoids)
                 codes[rows] = verdicts.codes[: len(cluster)][rows]
                 scores[rows] = verdicts.scores[: len(cluster)][rows]
-                served.append(RoomCandidates(rows, there, verdicts))
+                served.append(RoomCandidates(rows, pod_claims, verdicts))
             else:
-                served.append(RoomCandidates(rows, there))
+                served.append(RoomCandidates(rows, pod_claims))
         if self.extended and pod.served:
             codes[unserved(cluster, pod)] = UNSERVED
         elsewhere = self._unavailable(cluster, claims)

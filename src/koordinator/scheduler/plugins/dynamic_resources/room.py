@@ -155,9 +155,9 @@ def _room_codes(cluster: Snapshot, rows: IntArray, request: NodeRequest | None) 
     if request.problem:
         return codes + TOO_SMALL
     for name, amount in request.requests.items():
-        there, free = _room(cluster, rows, name)
+        capacity, free = _room(cluster, rows, name)
         codes = np.maximum(codes, SHORT * (amount > free))
-        codes = np.maximum(codes, TOO_SMALL * (amount > there))
+        codes = np.maximum(codes, TOO_SMALL * (amount > capacity))
     return codes
 
 
@@ -195,8 +195,8 @@ def room_detail(view: Snapshot, request: NodeRequest | None) -> str:
     return "; ".join(
         f"{name}: requests {amount_text(name, amount)}, "
         f"{amount_text(name, claimed.get(name, 0))} of it by claims, "
-        f"{amount_text(name, free)} of {amount_text(name, there)} free"
-        for name, amount, free, there in _shortfalls(view, request)
+        f"{amount_text(name, free)} of {amount_text(name, capacity)} free"
+        for name, amount, free, capacity in _shortfalls(view, request)
     )
 
 
@@ -204,9 +204,9 @@ def _shortfalls(view: Snapshot, request: NodeRequest) -> Iterator[tuple[str, int
     """Yield each resource the only row is short of: name, request, free, allocatable."""
     only = np.array([0])
     for name, amount in request.requests.items():
-        there, free = _room(view, only, name)
+        capacity, free = _room(view, only, name)
         if amount > free[0]:
-            yield name, amount, max(int(free[0]), 0), int(there[0])
+            yield name, amount, max(int(free[0]), 0), int(capacity[0])
 
 
 def _room(view: Snapshot, rows: IntArray, name: str) -> tuple[IntArray, IntArray]:
@@ -215,5 +215,5 @@ def _room(view: Snapshot, rows: IntArray, name: str) -> tuple[IntArray, IntArray
     if name not in names:
         return np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     column = names.index(name)
-    there = view.allocatable[rows, column]
-    return there, there - view.requested[rows, column]
+    capacity = view.allocatable[rows, column]
+    return capacity, capacity - view.requested[rows, column]

@@ -106,10 +106,12 @@ class Judge:
 
     def _missing(self, free: Mapping[str, int], hold: Hold | None) -> dict[str, int]:
         given = {} if hold is None else remaining(hold.offer, hold.used)
-        there = {name: free.get(name, 0) + given.get(name, 0) for name in self.requester.requests}
-        there[PODS] = free.get(PODS, 0)
-        short = short_on_node(self.requester.requests, there, {}, self.ignored)
-        return {name: self.requester.requests.get(name, 1) - there[name] for name in short}
+        available = {
+            name: free.get(name, 0) + given.get(name, 0) for name in self.requester.requests
+        }
+        available[PODS] = free.get(PODS, 0)
+        short = short_on_node(self.requester.requests, available, {}, self.ignored)
+        return {name: self.requester.requests.get(name, 1) - available[name] for name in short}
 
     def _short_inside(self, hold: Hold, *, detailed: bool) -> tuple[str, ...]:
         return short_in_reservation(
@@ -134,8 +136,8 @@ class Judge:
         For ``pods`` it is the number of additional pods with the holds removed.
         """
         snapshot = self.snapshot
-        there, taken = snapshot.allocatable[place], snapshot.requested[place]
-        free = {column: there.item(column) - taken.item(column) for column, _ in self.pod.demand}
+        capacity, taken = snapshot.allocatable[place], snapshot.requested[place]
+        free = {column: capacity.item(column) - taken.item(column) for column, _ in self.pod.demand}
         for hold in holds:
             if hold.restored:
                 for column, amount in hold.left.demand:

@@ -384,10 +384,10 @@ class Reservations:
 
     def node_shortfall(self, view: Snapshot, pod: PodClass) -> dict[str, int] | None:
         known, restorable = self._known(view, pod), view.restorable
-        here = tuple(restorable.at(int(view.row_numbers[0]))) if restorable is not None else ()
-        if not here or not isinstance(known, UsableHolds) or known.requester.selector.ignores:
+        holds = tuple(restorable.at(int(view.row_numbers[0]))) if restorable is not None else ()
+        if not holds or not isinstance(known, UsableHolds) or known.requester.selector.ignores:
             return None
-        return self._judge(view, pod, known).least_shortfall(0, here)
+        return self._judge(view, pod, known).least_shortfall(0, holds)
 
     def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
         """Return why reservations that the pod owns do not match."""

@@ -306,20 +306,20 @@ def _first_usable(
 ) -> IntArray:
     """Return ``(n,)``: the first candidate that is usable there and not in ``taken``."""
     considered: list[int] = []
-    where: list[IntArray] = []
+    usable_rows: list[IntArray] = []
     spare = len(taken)  # volumes usable on all nodes that earlier claims may have taken
     for index in candidates:
         rows = reach.of_volume(volumes[index])
         considered.append(index)
-        where.append(rows)
+        usable_rows.append(rows)
         if len(rows) == len(reach.everywhere):
             if not spare:
                 break  # every node has a candidate by now
             spare -= 1
     choice = np.full(len(reach.everywhere), NONE, np.int64)
     if considered:
-        rows = np.concatenate(where)
-        chosen = np.repeat(np.array(considered), [len(part) for part in where])
+        rows = np.concatenate(usable_rows)
+        chosen = np.repeat(np.array(considered), [len(part) for part in usable_rows])
         for earlier in taken:
             free = earlier[rows] != chosen
             rows, chosen = rows[free], chosen[free]

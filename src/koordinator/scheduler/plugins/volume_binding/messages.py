@@ -82,8 +82,10 @@ def unbound_details(objects: ObjectTable, pod: PodClass) -> str:
         if claim.spec.volume_name:
             volume = objects.get(PersistentVolume, claim.spec.volume_name)
             problems = ["does not exist"] if volume is None else _problems(volume, claim)
-            which = f"claim {name} names PersistentVolume {claim.spec.volume_name}"
-            parts.append(f"{which}, which {' and '.join(problems)}" if problems else which)
+            claim_text = f"claim {name} names PersistentVolume {claim.spec.volume_name}"
+            parts.append(
+                f"{claim_text}, which {' and '.join(problems)}" if problems else claim_text
+            )
         elif not storage_class:
             parts.append(f"claim {name} names neither a volume nor a StorageClass")
         else:
@@ -106,15 +108,15 @@ def claim_to_make(objects: ObjectTable, pod: PodClass) -> str:
         if claim is None and volume.ephemeral is not None:
             continue  # a controller creates it
         if claim is None:
-            there = sorted(
+            available = sorted(
                 one.metadata.name
                 for one in objects.all(PersistentVolumeClaim)
                 if one.metadata.namespace == pod.namespace
             )
-            known = f"; namespace {pod.namespace} has {', '.join(there[:5])}"
+            known = f"; namespace {pod.namespace} has {', '.join(available[:5])}"
             steps.append(
                 f"create the PersistentVolumeClaim {pod.namespace}/{name}, bound to a volume "
-                f"that is usable on a node of the pod{known if there else ''}"
+                f"that is usable on a node of the pod{known if available else ''}"
             )
         elif volume.ephemeral is not None and not claim.metadata.is_controlled_by(pod.uid):
             steps.append(f"delete the claim {claim.key}, so that one is created for the pod")
@@ -153,8 +155,8 @@ def _missing_class(objects: ObjectTable, claim: PersistentVolumeClaim) -> str:
         return ""
     known = sorted(one.metadata.name for one in objects.all(StorageClass))
     similar = difflib.get_close_matches(name, known, n=1)
-    there = f" (there are: {', '.join(known[:5])})" if known else ""
-    hint = f" (did you mean {similar[0]}?)" if similar else there
+    known_classes = f" (there are: {', '.join(known[:5])})" if known else ""
+    hint = f" (did you mean {similar[0]}?)" if similar else known_classes
     return (
         f"create the StorageClass {name}, which claim {claim.key} names{hint}, or a "
         f"PersistentVolume of that class with {_request_of(claim)}"
@@ -175,11 +177,11 @@ def _why_none(view: Snapshot, claim: PersistentVolumeClaim, outcome: VolumeOutco
     if storage_class is not None and storage_class.provisioner not in ("", NO_PROVISIONER):
         if _provisions_here(view, storage_class):
             return f"; {storage_class.provisioner} reports too little storage there"
-        where = " or ".join(
+        topology = " or ".join(
             " and ".join(map(_requirement, term.as_node_requirements()))
             for term in storage_class.allowed_topologies
         )
-        return f"; StorageClass {name} provisions volumes only {where}"
+        return f"; StorageClass {name} provisions volumes only {topology}"
     taken = {
         outcome.matches.volumes[match.choice[row]].metadata.name: match.claim.metadata.name
         for match in outcome.matches.matches
@@ -197,8 +199,8 @@ def _why_none(view: Snapshot, claim: PersistentVolumeClaim, outcome: VolumeOutco
     for problems, volume_name, volume in likely:
         if volume_name in taken:
             problems.append(f"is needed for claim {taken[volume_name]}")
-        if where := _topology_elsewhere(view, volume):
-            problems.append(f"is {where}")
+        if topology := _topology_elsewhere(view, volume):
+            problems.append(f"is {topology}")
     if not likely:
         return "; there is no volume of that class" if name else "; there is no volume without one"
     problems, nearest, _ = min(likely, key=lambda each: (len(each[0]), each[1]))
@@ -274,16 +276,20 @@ def _provisions_here(view: Snapshot, storage_class: StorageClass) -> bool:
 def _elsewhere(view: Snapshot, claim: str, volume: PersistentVolume) -> Iterator[str]:
     """Yield the topology of a volume and of the only row, if they differ."""
     required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
-    where = _topology_elsewhere(view, volume)
-    if required is None or not where:
+    volume_topology = _topology_elsewhere(view, volume)
+    if required is None or not volume_topology:
         return
     keys = dict.fromkeys(e.key for t in required.node_selector_terms for e in t.match_expressions)
     labels = view.node_labels(int(view.row_numbers[0]))
-    here = [f"in {place(k, (labels[k],))}" for k in keys if k in labels]
-    here += [f"without label {key}" for key in keys if key not in labels]
+    node_places = [f"in {place(k, (labels[k],))}" for k in keys if k in labels]
+    node_places += [f"without label {key}" for key in keys if key not in labels]
     node = view.node_names[0]
-    beside = f"; {node} is {' and '.join(here)}" if here and list(keys) != [HOSTNAME] else ""
-    yield f"claim {claim}'s volume {volume.metadata.name} is {where}{beside}"
+    beside = (
+        f"; {node} is {' and '.join(node_places)}"
+        if node_places and list(keys) != [HOSTNAME]
+        else ""
+    )
+    yield f"claim {claim}'s volume {volume.metadata.name} is {volume_topology}{beside}"
 
 
 def _topology_elsewhere(view: Snapshot, volume: PersistentVolume) -> str:

@@ -135,14 +135,14 @@ def _provisioned_elsewhere(
     cluster: Snapshot, selected: Sequence[PersistentVolumeClaim]
 ) -> BoolArray:
     """Return ``(n,)``: the volume of some claim is being provisioned for another node."""
-    elsewhere = np.zeros(len(cluster), bool)
+    on_other_nodes = np.zeros(len(cluster), bool)
     for claim in selected:
         others = np.ones(len(cluster), bool)
         row = cluster.names[1].get(claim.metadata.annotations[SELECTED_NODE])
         if row is not None:
             others[row] = False
-        elsewhere |= others
-    return elsewhere
+        on_other_nodes |= others
+    return on_other_nodes
 
 
 def _check_provisions(
@@ -187,14 +187,14 @@ def _class_usages(outcome: VolumeOutcome, rows: int) -> list[ClassUsage]:
     sizes = np.array([bounded(STORAGE, capacity(volume)) for volume in matches.volumes], np.int64)
     matched = np.zeros(rows, bool)
     for match in matches.matches:
-        here = match.choice != NONE
+        is_used = match.choice != NONE
         usage = by_class[storage_class_name(match.claim)]
-        usage.requested[here] += bounded(STORAGE, requested(match.claim))
-        usage.capacity[here] += sizes[match.choice[here]]
-        matched |= here
+        usage.requested[is_used] += bounded(STORAGE, requested(match.claim))
+        usage.capacity[is_used] += sizes[match.choice[is_used]]
+        matched |= is_used
     for provision in outcome.provisions:
-        here = provision.needed & ~matched & (provision.headroom.capacity > 0)
+        is_used = provision.needed & ~matched & (provision.headroom.capacity > 0)
         usage = by_class[storage_class_name(provision.claim)]
-        usage.requested[here] += bounded(STORAGE, requested(provision.claim))
-        usage.capacity[here] = provision.headroom.capacity[here]
+        usage.requested[is_used] += bounded(STORAGE, requested(provision.claim))
+        usage.capacity[is_used] = provision.headroom.capacity[is_used]
     return list(by_class.values())

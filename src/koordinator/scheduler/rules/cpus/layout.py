@@ -61,10 +61,10 @@ class CpuLayout:
         """Return all CPUs of some cores."""
         cpus = 0
         for members, distances in self.siblings:
-            among = cores & members
-            if among:
+            members_on_node = cores & members
+            if members_on_node:
                 for distance in distances:
-                    cpus |= among << distance
+                    cpus |= members_on_node << distance
         return cpus
 
     def cores_of(self, cpus: int) -> int:

@@ -231,11 +231,11 @@ def take_nearest_cpus(taking: CpuAccumulator) -> None:
         for groups in _rounds(taking.layout, free):
             cpus = _union(groups)
             for cores in ordered:
-                among = taking.layout.cpus_of(cores) & cpus
-                if among.bit_count() > taking.need:
-                    first = lowest(taking.layout.cores_of(among), taking.need)
-                    among &= taking.layout.cpus_of(first)
-                taking.take(among)
+                near_cpus = taking.layout.cpus_of(cores) & cpus
+                if near_cpus.bit_count() > taking.need:
+                    first = lowest(taking.layout.cores_of(near_cpus), taking.need)
+                    near_cpus &= taking.layout.cpus_of(first)
+                taking.take(near_cpus)
 
 
 def _offers(taking: CpuAccumulator, barred: int) -> Iterator[tuple[Groups, Groups]]:

@@ -110,24 +110,24 @@ class RoomLedger:
         """Return GPUs of a row for a pod, for a share the fullest with room; None without room."""
         free = self.gpu_free[row]
         if pod.is_share:
-            able = np.flatnonzero(free >= pod.gpu_milli)
-            return (int(able[np.argmin(free[able])]),) if len(able) else None
-        able = np.flatnonzero(free >= max(pod.gpu_milli, 1))
-        if len(able) < len(pod.gpus):
+            suitable = np.flatnonzero(free >= pod.gpu_milli)
+            return (int(suitable[np.argmin(free[suitable])]),) if len(suitable) else None
+        suitable = np.flatnonzero(free >= max(pod.gpu_milli, 1))
+        if len(suitable) < len(pod.gpus):
             return None
-        tightest = able[np.argsort(free[able], kind="stable")]
+        tightest = suitable[np.argsort(free[suitable], kind="stable")]
         return tuple(sorted(tightest[: len(pod.gpus)].tolist()))
 
     def rows_for(self, pod: RoomPod) -> IntArray:
         """Return the rows with room for a pod, except its own and closed ones."""
-        able = (self.free >= pod.requests).all(axis=1) & ~self.closed
+        suitable = (self.free >= pod.requests).all(axis=1) & ~self.closed
         if pod.accepts is not None:
-            able &= pod.accepts
-        able[pod.row] = False
+            suitable &= pod.accepts
+        suitable[pod.row] = False
         if pod.gpus:
             with_room = self.gpu_free >= max(pod.gpu_milli, 1)
-            able &= np.count_nonzero(with_room, axis=1) >= len(pod.gpus)
-        return np.flatnonzero(able)
+            suitable &= np.count_nonzero(with_room, axis=1) >= len(pod.gpus)
+        return np.flatnonzero(suitable)
 
     def move(self, pod: int, row: int) -> bool:
         """Move a pod to a row with room; return False if the row has no GPUs for it."""

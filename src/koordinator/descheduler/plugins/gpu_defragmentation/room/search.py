@@ -73,12 +73,14 @@ def find_room(
 
 
 def _rows_by_domain(cluster: RoomCluster, request: RoomRequest) -> list[BoolArray]:
-    able = np.ones(len(cluster.free), bool) if request.accepts is None else request.accepts.copy()
-    able &= np.count_nonzero(cluster.gpu_free >= 0, axis=1) >= request.gpus
+    suitable = (
+        np.ones(len(cluster.free), bool) if request.accepts is None else request.accepts.copy()
+    )
+    suitable &= np.count_nonzero(cluster.gpu_free >= 0, axis=1) >= request.gpus
     if request.domain is None:
-        return [able]
+        return [suitable]
     return [
-        able & (request.domain == domain)
+        suitable & (request.domain == domain)
         for domain in np.unique(request.domain[request.domain >= 0]).tolist()
     ]
 
@@ -211,12 +213,12 @@ class _Attempt:
     def _displace(self, index: int, depth: int) -> bool:
         """Make room for a pod on the row with the fewest other pods to move."""
         ledger, pod = self._ledger, self._ledger.pods[index]
-        able = ~ledger.closed
+        suitable = ~ledger.closed
         if pod.accepts is not None:
-            able &= pod.accepts
-        able[pod.row] = False
+            suitable &= pod.accepts
+        suitable[pod.row] = False
         options = []
-        for row in self._nearly_free(pod, np.flatnonzero(able)).tolist():
+        for row in self._nearly_free(pod, np.flatnonzero(suitable)).tolist():
             clearance = self._clearance_for(row, pod)
             if clearance is not None:
                 options.append((len(clearance.pods), clearance.cost, row, clearance))
