@@ -2,6 +2,8 @@
 PYTHON ?= python3
 # Set, it would have every program that a test starts compile hundreds of modules anew.
 unexport PYTHONDONTWRITEBYTECODE
+# A release has the time of its commit.
+unexport SOURCE_DATE_EPOCH
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready

@@ -1,5 +1,6 @@
 """The whole release, built twice from the current commit."""
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -63,6 +64,21 @@ def test_commit_has_no_stray_files() -> None:
     }
 
     assert {name for name in binary if not name.endswith((".gz", ".png"))} == set()
+
+
+def test_time_of_the_environment_is_not_in_a_release() -> None:
+    """The bill of materials would have a time where SOURCE_DATE_EPOCH is set, and only there."""
+    command = ["make", "--silent", "--eval", 'time: ; @echo "[$$SOURCE_DATE_EPOCH]"', "time"]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"SOURCE_DATE_EPOCH": "12345"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("text", ["layout", "docker.io/library/python:3.13", ""])

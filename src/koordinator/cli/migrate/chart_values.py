@@ -191,6 +191,8 @@ _DEFAULTS: Final = (
         "set deviceDaemon.enabled=true for nodes with NPUs, MLUs, XPUs or MetaX GPUs",
     ),
 )
+#: Limits of CPU that the original's charts set and this chart does not.
+_LIMITS: Final = tuple(f"{name}.resources.limits.cpu" for name in ("koordlet", "scheduler"))
 #: Types of settings by their last name.  The original's templates print numbers and booleans, and
 #: therefore accept their text; the schema of this chart does not.
 TYPES: Final[Mapping[str, type]] = MappingProxyType(
@@ -268,6 +270,10 @@ def check_values(document: Document) -> Iterator[MigrationFinding]:
     if "deviceDaemon" in document.data:
         message = "the DaemonSet is installed, as the charts 1.7 and 1.8 do always"
         yield _finding(document, "deviceDaemon.enabled", FindingStatus.CONVERTED, message, "")
+    for path in _LIMITS:
+        if _has(document.data, path):
+            message = "this chart sets no limit of CPU: throttled, a component reacts late"
+            yield _finding(document, path, FindingStatus.DIFFERS, message, "remove the limit")
     for path, message, action in _DEFAULTS:
         if not _has(document.data, path):
             yield _finding(document, path, FindingStatus.DIFFERS, message, action)

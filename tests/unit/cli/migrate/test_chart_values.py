@@ -182,6 +182,11 @@ def test_settings_with_the_same_name_stay(values: Any) -> None:
         ({"manager": {"metrics": {"addr": ""}}}, "manager.metrics.addr", "same"),
         ({"manager": {"metrics": {"addr": "10.0.0.1"}}}, "manager.metrics.addr", "differs"),
         ({"scheduler": {"port": 10251}}, "scheduler.port", "differs"),
+        (
+            {"koordlet": {"resources": {"limits": {"cpu": "200m", "memory": "256Mi"}}}},
+            "koordlet.resources.limits.cpu",
+            "differs",
+        ),
         ({"koordlet": {"hostDirs": {"koordletTSDBDir": "/a"}}},
          "koordlet.hostDirs.koordletTSDBDir", "ignored"),
         ({"scheduler": {"image": {"tag": "v1"}}}, "scheduler.image", "ignored"),
