@@ -139,7 +139,7 @@ class DelayedCalls(Protocol):
 
 
 @dataclass(slots=True)
-class _NodeManager:
+class _SimulatedNodeManager:
     node_id: str
     row: int
     is_registered: bool = True
@@ -150,7 +150,7 @@ class _NodeManager:
 
 
 @dataclass(slots=True)
-class _QueueState:
+class _YarnQueue:
     queue: YarnQueue
     waiting: deque[SimulatedContainer] = field(default_factory=deque)
     vcores: int = 0
@@ -197,8 +197,8 @@ class SimulatedResourceManager:
     ) -> None:
         self._clock, self._at, self._hosts = clock, at, hosts
         self._registered = registered
-        self._queues = {queue.name: _QueueState(queue) for queue in queues}
-        self._managers = {i: _NodeManager(i, row) for row, i in enumerate(node_ids)}
+        self._queues = {queue.name: _YarnQueue(queue) for queue in queues}
+        self._managers = {i: _SimulatedNodeManager(i, row) for row, i in enumerate(node_ids)}
         self._rows = tuple(self._managers.values())
         # A row per node: vcores and MiB; 0 for a node that is not registered.
         self._limits = np.tile(np.array(registered, np.int64), (len(node_ids), 1))
@@ -331,13 +331,13 @@ class SimulatedResourceManager:
             else:
                 return
 
-    def _share(self, state: _QueueState) -> float:
+    def _share(self, state: _YarnQueue) -> float:
         """Return the dominant share of a queue relative to its capacity."""
         has = np.array((state.vcores, state.memory_mb))
         dominant = (has / np.maximum(self._limits.sum(axis=0), 1)).max()
         return float(dominant) / state.queue.capacity
 
-    def _roomiest(self, resource: YarnResource) -> _NodeManager | None:
+    def _roomiest(self, resource: YarnResource) -> _SimulatedNodeManager | None:
         """Return the node with the most free vcores that fits a container."""
         free = self._limits - self._used
         fits = self._has_heartbeat & (free >= np.array(resource)).all(axis=1)
@@ -345,7 +345,7 @@ class SimulatedResourceManager:
             return None
         return self._rows[int(np.where(fits, free[:, 0], -1).argmax())]
 
-    def _start(self, state: _QueueState, manager: _NodeManager) -> None:
+    def _start(self, state: _YarnQueue, manager: _SimulatedNodeManager) -> None:
         container = state.waiting.popleft()
         container.node_id = manager.node_id
         container.container_id = container.application.next_container_id()
@@ -380,18 +380,18 @@ class SimulatedResourceManager:
             ended.append(container)
         self.end(ended, ContainerEnd.PREEMPTED)
 
-    def _over(self, manager: _NodeManager) -> YarnResource:
+    def _over(self, manager: _SimulatedNodeManager) -> YarnResource:
         """Return the usage above the limit."""
         beyond = np.maximum(self._used[manager.row] - self._limits[manager.row], 0)
         return YarnResource(*beyond.tolist())
 
-    def _registered_one(self, node_id: str) -> _NodeManager:
+    def _registered_one(self, node_id: str) -> _SimulatedNodeManager:
         manager = self._managers.get(node_id)
         if manager is None or not manager.is_registered:
             raise UnknownYarnNodeError(f"{node_id}: unknown")
         return manager
 
-    def _node(self, manager: _NodeManager) -> YarnNode:
+    def _node(self, manager: _SimulatedNodeManager) -> YarnNode:
         limit, used = self._limits[manager.row].tolist(), self._used[manager.row].tolist()
         return YarnNode(
             manager.node_id,

@@ -70,12 +70,12 @@ _COMPARISONS = 4  # lists of versions at a time, so that few connections have to
 _OVERWRITES = 5  # tries to replace an object that others write at the same time
 
 
-class _Resource(msgspec.Struct):
+class _ApiResource(msgspec.Struct):
     name: str = ""
 
 
-class _ResourceList(msgspec.Struct):
-    resources: tuple[_Resource, ...] = ()
+class _ApiResourceList(msgspec.Struct):
+    resources: tuple[_ApiResource, ...] = ()
 
 
 class KubernetesCluster:
@@ -361,7 +361,7 @@ class KubernetesCluster:
             except NotFoundError:
                 served[version] = set()
             else:
-                listed = decode_json(body, _ResourceList).resources
+                listed = decode_json(body, _ApiResourceList).resources
                 served[version] = {each.name for each in listed}
         return [kind for kind in kind_types if kind.PLURAL not in served[kind.API_VERSION]]
 

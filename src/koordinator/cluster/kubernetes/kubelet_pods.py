@@ -60,30 +60,30 @@ class KubeletSource:
     on_problem: Callable[[str], None] = lambda _: None
 
 
-class _List(msgspec.Struct, frozen=True):
+class _RawPodList(msgspec.Struct, frozen=True):
     items: tuple[msgspec.Raw, ...] | None = None
 
 
-class _Address(msgspec.Struct, frozen=True):
+class _NodeAddress(msgspec.Struct, frozen=True):
     type: str = ""
     address: str = ""
 
 
-class _Port(msgspec.Struct, frozen=True):
+class _DaemonPort(msgspec.Struct, frozen=True):
     port: int = msgspec.field(name="Port", default=0)  # the one name of the API in capitals
 
 
-class _Endpoints(msgspec.Struct, frozen=True):
-    kubelet: _Port = msgspec.field(name="kubeletEndpoint", default=_Port())
+class _DaemonEndpoints(msgspec.Struct, frozen=True):
+    kubelet: _DaemonPort = msgspec.field(name="kubeletEndpoint", default=_DaemonPort())
 
 
-class _Status(msgspec.Struct, frozen=True):
-    addresses: tuple[_Address, ...] = ()
-    endpoints: _Endpoints = msgspec.field(name="daemonEndpoints", default=_Endpoints())
+class _NodeStatus(msgspec.Struct, frozen=True):
+    addresses: tuple[_NodeAddress, ...] = ()
+    endpoints: _DaemonEndpoints = msgspec.field(name="daemonEndpoints", default=_DaemonEndpoints())
 
 
-class _Node(msgspec.Struct, frozen=True):
-    status: _Status = _Status()
+class _AddressedNode(msgspec.Struct, frozen=True):
+    status: _NodeStatus = _NodeStatus()
 
 
 class KubeletFollower(Follower):
@@ -172,7 +172,7 @@ class KubeletFollower(Follower):
         client = self._client
         body, _ = read_list_head(await client.get(PATH), f"{client.url}{PATH}")
         try:
-            decode_json(body, _List)
+            decode_json(body, _RawPodList)
         except msgspec.DecodeError as error:
             raise ClusterError(f"{client.url}{PATH}: the answer is no list: {error}") from None
         return body
@@ -183,7 +183,7 @@ class KubeletFollower(Follower):
         request = Request("GET", f"/api/v1/nodes/{source.node_name}")
         try:
             body = await self._transport.call(request, patience_s=source.timeout_s)
-            status = decode_json(body, _Node).status
+            status = decode_json(body, _AddressedNode).status
         except msgspec.DecodeError as error:
             raise ClusterError(f"{request}: {error}") from None
         host = _address(status, source.address_type)
@@ -289,7 +289,7 @@ class KubeletClient:
             self._source.observe(path, status, loop.time() - began_s)
 
 
-def _address(status: _Status, wanted: str) -> str:
+def _address(status: _NodeStatus, wanted: str) -> str:
     by_type = {each.type: each.address for each in reversed(status.addresses) if each.address}
     if wanted not in by_type:
         known_types = ", ".join(sorted(by_type)) or "none"

@@ -51,21 +51,21 @@ class _ListMeta(msgspec.Struct, frozen=True):
     next_page: str = msgspec.field(name="continue", default="")
 
 
-class _Head(msgspec.Struct, frozen=True):
+class _ListHead(msgspec.Struct, frozen=True):
     metadata: _ListMeta = _ListMeta()
 
 
-class _List(msgspec.Struct, Generic[ItemT], frozen=True):
+class _ItemList(msgspec.Struct, Generic[ItemT], frozen=True):
     items: tuple[ItemT, ...] | None = None  # null is what Go makes of an empty one
 
 
-class _Name(msgspec.Struct, frozen=True):
+class _ObjectName(msgspec.Struct, frozen=True):
     name: str = ""
     namespace: str = ""
 
 
-class _Named(msgspec.Struct, frozen=True):
-    metadata: _Name = _Name()
+class _NamedObject(msgspec.Struct, frozen=True):
+    metadata: _ObjectName = _ObjectName()
 
 
 class ObjectVersion(msgspec.Struct, frozen=True):
@@ -169,7 +169,7 @@ async def list_versions(transport: Transport, selection: ListQuery, refresh: int
         if page.is_first:
             objects.clear()
         try:
-            items = decode_json(page.body, _List[_VersionedObject]).items or ()
+            items = decode_json(page.body, _ItemList[_VersionedObject]).items or ()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ClusterError(f"list of {selection.kind_type.PLURAL}: {error}") from None
         objects += (each.metadata for each in items)
@@ -183,11 +183,11 @@ def read_list_head(body: bytes, what: str) -> tuple[bytes, _ListMeta]:
     """
     try:
         try:
-            return body, decode_json(body, _Head).metadata
+            return body, decode_json(body, _ListHead).metadata
         except RecursionError:  # of one object that none of the others is to suffer from
             log.warning("list with values nested too deep", extra={"list": what})
             body = cut_nesting(body)
-            return body, decode_json(body, _Head).metadata
+            return body, decode_json(body, _ListHead).metadata
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ClusterError(f"{what}: the answer is no list: {error}") from None
 
@@ -205,7 +205,7 @@ def decode_page(
     if is_current is not None:
         return _decode_items(page, kind_type, is_current)
     try:
-        whole: _List[KindT] = decode(page.body, _List[kind_type])  # type: ignore[valid-type]  # at run time
+        whole: _ItemList[KindT] = decode(page.body, _ItemList[kind_type])  # type: ignore[valid-type]  # at run time
     except InputError:
         return _decode_items(page, kind_type)
     return list(whole.items or ()), []
@@ -234,7 +234,7 @@ def _version_of(raw: msgspec.Raw) -> ObjectVersion | None:
 
 def _name_in(raw: msgspec.Raw) -> UndecodedName:
     try:
-        meta = decode(cut_nesting(bytes(raw)), _Named).metadata
+        meta = decode(cut_nesting(bytes(raw)), _NamedObject).metadata
     except InputError:
         return UndecodedName("", "")
     return UndecodedName(meta.namespace, meta.name)
@@ -246,7 +246,7 @@ def _decode_items(
     is_current: Callable[[ObjectVersion], bool] | None = None,
 ) -> tuple[list[KindT], list[UndecodedName]]:
     try:
-        raws = decode(page.body, _List[msgspec.Raw]).items or ()
+        raws = decode(page.body, _ItemList[msgspec.Raw]).items or ()
     except InputError as error:
         raise ClusterError(f"list of {kind_type.PLURAL}: {error}") from None
     objects: list[KindT] = []

@@ -49,7 +49,7 @@ _Key = tuple[str, str]  # namespace, name
 
 
 @dataclass(slots=True)
-class _Status:
+class _PendingStatus:
     """All that waits to be written to the status of one pod."""
 
     uid: str
@@ -70,7 +70,7 @@ class _Status:
 
 
 @dataclass(slots=True)
-class _Flight:
+class _StatusInFlight:
     """A status on its way."""
 
     landed: asyncio.Event
@@ -78,7 +78,7 @@ class _Flight:
 
 
 @dataclass(slots=True)
-class _Patch:
+class _PendingPatch:
     """All that waits to be written to one object."""
 
     patch: ObjectPatch
@@ -95,7 +95,7 @@ _PatchKey = tuple[type[KubeObject], str, str, str]  # kind, namespace, name, sub
 
 
 @dataclass(slots=True)
-class _Note:
+class _PendingEvent:
     """An event that waits."""
 
     event: Event
@@ -113,10 +113,10 @@ class Reports:
         self._is_busy = is_busy
         self._trickle = TokenBucket(_TRICKLE_PER_S, burst=int(_TRICKLE_PER_S))
         self._backoff = Backoff(_FIRST_DELAY_S, _LAST_DELAY_S, transport.chance)
-        self._statuses: dict[_Key, deque[_Status]] = {}
-        self._patches: dict[_PatchKey, _Patch] = {}
-        self._notes: dict[_Key, _Note] = {}
-        self._statuses_in_flight: dict[_Key, _Flight] = {}
+        self._statuses: dict[_Key, deque[_PendingStatus]] = {}
+        self._patches: dict[_PatchKey, _PendingPatch] = {}
+        self._notes: dict[_Key, _PendingEvent] = {}
+        self._statuses_in_flight: dict[_Key, _StatusInFlight] = {}
         self._patches_in_flight: set[_PatchKey] = set()
         self._notes_in_flight: set[_Key] = set()
         self._worker_pool = WorkerPool(self._work)
@@ -129,7 +129,7 @@ class Reports:
             if isinstance(report, Event):
                 key = (report.metadata.namespace or DEFAULT_NAMESPACE, report.metadata.name)
                 self._notes.pop(key, None)  # the newer one has its place at the end
-                self._notes[key] = _Note(report)
+                self._notes[key] = _PendingEvent(report)
             elif isinstance(report, ObjectPatch):
                 self._add_patch(report)
             else:
@@ -168,14 +168,14 @@ class Reports:
     def _add_status(self, report: PodReport) -> None:
         waiting = self._statuses.setdefault((report.namespace, report.name), deque())
         if not waiting or waiting[-1].uid != report.uid:
-            waiting.append(_Status(report.uid, {}))
+            waiting.append(_PendingStatus(report.uid, {}))
         waiting[-1].take_in(report)
 
     def _add_patch(self, patch: ObjectPatch) -> None:
         key = (patch.kind_type, patch.namespace, patch.name, patch.subresource)
         waiting = self._patches.get(key)
         if waiting is None:
-            self._patches[key] = _Patch(patch)
+            self._patches[key] = _PendingPatch(patch)
         else:
             waiting.take_in(patch)
 
@@ -221,7 +221,7 @@ class Reports:
         status = waiting.popleft()
         if not waiting:
             del self._statuses[pod]
-        flight = self._statuses_in_flight[pod] = _Flight(asyncio.Event())
+        flight = self._statuses_in_flight[pod] = _StatusInFlight(asyncio.Event())
         namespace, name = pod
         request = Request(
             "PATCH",
@@ -278,7 +278,10 @@ class Reports:
             self._notes.setdefault(key, note)
 
     async def _try(
-        self, request: Request, report: _Status | _Patch | _Note, if_exists: Request | None = None
+        self,
+        request: Request,
+        report: _PendingStatus | _PendingPatch | _PendingEvent,
+        if_exists: Request | None = None,
     ) -> bool:
         """Send a report; return False if it is worth another try."""
         report.tries += 1
@@ -305,7 +308,7 @@ class Reports:
         log.log(level, "report dropped", extra={"error": str(error)})
 
 
-def _status_patch(status: _Status) -> JsonObject:
+def _status_patch(status: _PendingStatus) -> JsonObject:
     """Return a strategic merge patch: conditions are merged by their type."""
     patch: JsonObject = {}
     if status.conditions:

@@ -258,8 +258,8 @@ class Planner:
         most = min(int(self.headroom[level][domain]), count)
         multiple = self.rules.multiples.get(level, 1)
         if multiple > 1:
-            capacity = int(self.counted[level][domain])
-            most = max((capacity + most) // multiple * multiple - capacity, 0)
+            counted = int(self.counted[level][domain])
+            most = max((counted + most) // multiple * multiple - counted, 0)
         if level == self.tree.depth:
             if most:
                 shares.append((domain, most))

@@ -123,7 +123,7 @@ def obstacles(
     """
     snapshot = view_for(profile, state, pod)
     rows = np.flatnonzero(snapshot.alive)
-    table = _Table(len(rows))
+    table = _RejectionTable(len(rows))
     refusals, lasting, echoed = _refusals(profile, snapshot, pod)
     refused_by = {name for cause in refusals for name in cause.plugins}
     with snapshot.restoring():
@@ -164,7 +164,7 @@ def _refusals(
     return causes, lasting, frozenset(answer.same_as for _, answer in refusals if answer.same_as)
 
 
-class _Table:
+class _RejectionTable:
     """Builder of the table of causes and nodes."""
 
     def __init__(self, count: int) -> None:

@@ -51,7 +51,7 @@ RETRY_S = 1.0  # after a victim that could not be deleted
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _DeferredResize:
     """A pod whose resize is deferred."""
 
     node: str
@@ -59,7 +59,7 @@ class _Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rules:
+class _ResizePreemption:
     """Parts of a profile that preempts for deferred resizes."""
 
     cycle: SchedulingCycle
@@ -67,7 +67,7 @@ class _Rules:
     fit: NodeResourcesFit | None  # None: amounts are not checked
 
     @classmethod
-    def of(cls, profile: Profile, cycle: SchedulingCycle) -> "_Rules | None":
+    def of(cls, profile: Profile, cycle: SchedulingCycle) -> "_ResizePreemption | None":
         """Return the parts of a profile; None if it does not preempt for them."""
         plugins = [active.plugin for active in profile.permit]
         plugin = next((one for one in plugins if isinstance(one, DeferredPodScheduling)), None)
@@ -79,7 +79,7 @@ class _Rules:
 
 
 @dataclass(slots=True)
-class _Due:
+class _DuePods:
     """Pods to look at, and when: at once, or after an error."""
 
     keys: set[str] = field(default_factory=set)
@@ -95,12 +95,14 @@ class DeferredResizeFeature(Feature):
         """Create the feature; ``profiles`` have the plugins themselves, without their metrics."""
         self._handle, self._caches, self._state = handle, caches, handle.state
         names = [profile.scheduler_name for profile in profiles]
-        rules_of_profiles = (_Rules.of(it, handle.cycles[it.scheduler_name]) for it in profiles)
+        rules_of_profiles = (
+            _ResizePreemption.of(it, handle.cycles[it.scheduler_name]) for it in profiles
+        )
         known = dict(zip(names, rules_of_profiles, strict=True))
         self._rules = {name: rules for name, rules in known.items() if rules is not None}
-        self._waiting: dict[str, _Waiting] = {}  # by key of the pod
+        self._waiting: dict[str, _DeferredResize] = {}  # by key of the pod
         self._on_node: dict[str, set[str]] = {}  # keys by node
-        self._due = _Due()
+        self._due = _DuePods()
         self.is_idle = True  # until the first deferred resize
 
     @property
@@ -125,7 +127,7 @@ class DeferredResizeFeature(Feature):
         if known is not None and (not waits or known.node != node):
             self._forget(key, known.node)
         if waits and key not in self._waiting:
-            self._waiting[key] = _Waiting(node)
+            self._waiting[key] = _DeferredResize(node)
             self._on_node.setdefault(node, set()).add(key)
             if self.is_idle:
                 self.is_idle = False
@@ -165,7 +167,7 @@ class DeferredResizeFeature(Feature):
         if now_s < self._due.at_s or not self._due.keys:
             return False
         due = [self._state.pods.by_key.get(key) for key in self._due.keys]
-        self._due = _Due()
+        self._due = _DuePods()
         evicts = False
         for placed in sorted(filter(None, due), key=lambda one: (-one.priority, one.key)):
             waiting = self._waiting.get(placed.key)
@@ -211,7 +213,7 @@ class DeferredResizeFeature(Feature):
 
     def _choose(
         self,
-        rules: _Rules,
+        rules: _ResizePreemption,
         placed: PlacedPod,
         leaving: Sequence[PlacedPod],
         evictable: Sequence[PlacedPod],
@@ -243,7 +245,7 @@ class DeferredResizeFeature(Feature):
 
     def _approved(
         self,
-        rules: _Rules,
+        rules: _ResizePreemption,
         placed: PlacedPod,
         chosen: PreemptionCandidate,
         gangs: Sequence[Sequence[PlacedPod]],
@@ -265,7 +267,9 @@ class DeferredResizeFeature(Feature):
             victims = {key: one for key, one in victims.items() if key in agreed}
         return f"preemption: preempting {len(victims)} victims", list(victims.values())
 
-    def _fits_without(self, rules: _Rules, placed: PlacedPod, without: Sequence[PlacedPod]) -> bool:
+    def _fits_without(
+        self, rules: _ResizePreemption, placed: PlacedPod, without: Sequence[PlacedPod]
+    ) -> bool:
         """Return whether the node has room for the resize without some of its pods.
 
         Pods nominated to the node with at least the pod's priority are included.
@@ -294,7 +298,7 @@ def _is_leaving(placed: PlacedPod) -> bool:
     return placed.pod.metadata.deletion_timestamp is not None
 
 
-def _page(waiting: Mapping[str, _Waiting]) -> list[dict[str, str]]:
+def _page(waiting: Mapping[str, _DeferredResize]) -> list[dict[str, str]]:
     return [
         {"pod": key, "node": waiting[key].node, "message": waiting[key].result}
         for key in sorted(waiting)

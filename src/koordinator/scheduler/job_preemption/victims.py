@@ -112,7 +112,7 @@ class _PlacedPods:
         return demanded
 
 
-class _Rules:
+class _EvictionRules:
     """Rules for pods that may be evicted; all but ``allows`` are equal for the pods of a class."""
 
     def __init__(
@@ -168,14 +168,14 @@ def victims_of(
     ``columns`` are the requested resources of the job, ``own`` its gangs, whose members stay.
     ``allows`` restricts victims further.  ``lent`` are holds that the job may use.
     """
-    rules = _Rules(below, own, allows, gangs)
+    rules = _EvictionRules(below, own, allows, gangs)
     placed_pods = _find(state, rows, rules)
     terminating, violating = placed_pods.terminating, _violating(placed_pods, budgets)
     rank = np.where(violating, _VIOLATES, 0) + placed_pods.priority + _SHIFT
-    columns_of = _Columns(placed_pods, np.where(terminating, TERMINATING, rank), violating)
+    columns_of = _VictimColumns(placed_pods, np.where(terminating, TERMINATING, rank), violating)
     jobs: list[VictimJob] = []
     for group_id, members in _groups(placed_pods.of_gang, gangs).items():
-        job = _Job(state, members, rules)
+        job = _VictimGroup(state, members, rules)
         jobs.append(columns_of.add(group_id, len(jobs), job, budgets))
     amounts = placed_pods.amounts(columns)
     if state.holds.by_uid or lent:
@@ -183,10 +183,12 @@ def victims_of(
     return columns_of.table(amounts, jobs)
 
 
-class _Job:
+class _VictimGroup:
     """A gang group while the table is made."""
 
-    def __init__(self, state: ClusterState, gangs: Mapping[str, Gang], rules: _Rules) -> None:
+    def __init__(
+        self, state: ClusterState, gangs: Mapping[str, Gang], rules: _EvictionRules
+    ) -> None:
         placed_pods, by_key = rules.placed_pods, state.pods.by_key
         self.inside = {one: placed_pods.of_gang.get(one, []) for one in gangs}
         self.alive = sum(map(len, self.inside.values()))
@@ -215,7 +217,7 @@ class _Job:
         return max(ranks, default=0)
 
 
-class _Columns:
+class _VictimColumns:
     """Columns of the table in the order in which pods were found."""
 
     def __init__(self, placed_pods: _PlacedPods, rank: IntArray, violating: BoolArray) -> None:
@@ -229,7 +231,7 @@ class _Columns:
         self.spare: list[int] = []
 
     def add(
-        self, group_id: str, number: int, job: _Job, budgets: Sequence[PodDisruptionBudget]
+        self, group_id: str, number: int, job: _VictimGroup, budgets: Sequence[PodDisruptionBudget]
     ) -> VictimJob:
         """Add a gang group."""
         inside = [at for positions in job.inside.values() for at in positions]
@@ -281,7 +283,7 @@ class _Columns:
         )
 
 
-def _find(state: ClusterState, rows: IntArray, rules: _Rules) -> _PlacedPods:
+def _find(state: ClusterState, rows: IntArray, rules: _EvictionRules) -> _PlacedPods:
     placed_pods, of = rules.placed_pods, rules.of
     on_row, of_gang = state.pods.on_row, rules.placed_pods.of_gang
     pods, kinds = placed_pods.pods, placed_pods.kind

@@ -343,7 +343,7 @@ def _reference(about: KubeObject) -> ObjectReference:
 
 
 @dataclass(slots=True)
-class _Sent:
+class _SentPatch:
     patch: JsonObject
     at_s: float
 
@@ -353,7 +353,7 @@ class Patches:
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
-        self._sent: dict[str, _Sent] = {}  # in the order of the times
+        self._sent: dict[str, _SentPatch] = {}  # in the order of the times
 
     def send(self, old: KubeObject, new: KubeObject, subresource: str = "") -> bool:
         """Send a patch; return False if an equal one is in flight already.
@@ -365,7 +365,7 @@ class Patches:
         if sent is not None and sent.patch == patch and now_s < sent.at_s + AGAIN_S:
             return False
         self._sent.pop(old.key, None)
-        self._sent[old.key] = _Sent(patch, now_s)
+        self._sent[old.key] = _SentPatch(patch, now_s)
         meta = old.metadata
         report = ObjectPatch(
             type(old), meta.namespace, meta.name, patch, uid=meta.uid, subresource=subresource

@@ -93,16 +93,16 @@ class RecordedBatch(msgspec.Struct, frozen=True, rename="camel"):
             yield event.type, event.decoded()
 
 
-class _Name(msgspec.Struct, frozen=True, gc=False):
+class _ObjectName(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
 
 
-class _Head(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class _ObjectHead(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """Identifying fields of an object, decoded first."""
 
     kind: str = ""
     api_version: str = ""
-    metadata: _Name = _Name()
+    metadata: _ObjectName = _ObjectName()
 
     @property
     def is_report(self) -> bool:
@@ -117,7 +117,7 @@ class Recording:
     batches: Iterator[RecordedBatch]
 
 
-_HEAD = decoder_of(_Head)
+_HEAD = decoder_of(_ObjectHead)
 _HEADER = decoder_of(RecordingHeader)
 _BATCH = decoder_of(RecordedBatch)
 
@@ -170,15 +170,15 @@ class _Usage(NodeUsage, frozen=True, kw_only=True):
     aggregated_system_usages: msgspec.Raw = _NOTHING  # type: ignore[assignment]
 
 
-class _Status(NodeMetricStatus, frozen=True, kw_only=True):
+class _ReportStatus(NodeMetricStatus, frozen=True, kw_only=True):
     node_metric: _Usage | None = None
 
 
-class _Report(NodeMetric, frozen=True, kw_only=True):
-    status: _Status = _Status()
+class _UnreadReport(NodeMetric, frozen=True, kw_only=True):
+    status: _ReportStatus = _ReportStatus()
 
 
-_REPORT = json_decoder(_Report)
+_REPORT = json_decoder(_UnreadReport)
 
 
 def read_report(text: msgspec.Raw) -> KubeObject:
