@@ -120,7 +120,7 @@ from koordinator.scheduler.plugins import (
     volume_restrictions,
     volume_zone,
 )
-from koordinator.scheduler.preemption import PolicyOfLabel
+from koordinator.scheduler.preemption.single_node import PolicyOfLabel
 from koordinator.scheduler.snapshot import ResourceAxis
 
 ENTRY_POINTS = "koordinator.scheduler.plugins"

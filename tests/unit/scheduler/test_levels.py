@@ -11,7 +11,7 @@ from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import JsonObject
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
-from koordinator.scheduler.preemption import split_by_budget
+from koordinator.scheduler.preemption.single_node import split_by_budget
 from koordinator.simulator import Embedded, ScheduleResult, schedule
 
 LEVELS = (V1_35, V1_36, V1_37)

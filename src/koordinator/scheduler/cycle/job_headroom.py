@@ -16,7 +16,13 @@ from koordinator.scheduler.contract import ActivePlugin, AllocationResult, Profi
 from koordinator.scheduler.cycle.evaluation import NominatedPods, view_for
 from koordinator.scheduler.cycle.program import compared, compile_program
 from koordinator.scheduler.cycle.reserve import reserve
-from koordinator.scheduler.job_preemption import (
+from koordinator.scheduler.post_filter import (
+    Allows,
+    ClassedPod,
+    PostFilterResult,
+    Shortfall,
+)
+from koordinator.scheduler.preemption import (
     PreemptionPlan,
     PreemptionProblem,
     QuotaShortage,
@@ -25,19 +31,13 @@ from koordinator.scheduler.job_preemption import (
     make_plan,
     victims_of,
 )
-from koordinator.scheduler.job_preemption.victims import NO_LIMIT
-from koordinator.scheduler.post_filter import (
-    Allows,
-    ClassedPod,
-    PostFilterResult,
-    Shortfall,
-)
+from koordinator.scheduler.preemption.victims import NO_LIMIT
 from koordinator.scheduler.snapshot import ClusterState, Hold, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 
 
 class StateDryRun:
-    """Implements ``job_preemption.PreemptionDryRun``: the state is changed and changed back."""
+    """Implements ``preemption.PreemptionDryRun``: the state is changed and changed back."""
 
     def __init__(
         self,

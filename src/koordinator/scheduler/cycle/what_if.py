@@ -17,8 +17,8 @@ from koordinator.scheduler.cycle.evaluation import NominatedPods, view_for
 from koordinator.scheduler.cycle.job_headroom import free_headroom
 from koordinator.scheduler.cycle.scorecard import scorecard
 from koordinator.scheduler.diagnosis import reasons_of
-from koordinator.scheduler.job_preemption import breaks_gang
 from koordinator.scheduler.post_filter import Allows, ClassedPod, PostFilterResult
+from koordinator.scheduler.preemption import breaks_gang
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 

@@ -41,7 +41,7 @@ from koordinator.scheduler.explanations.victims import (
     is_pinned,
 )
 from koordinator.scheduler.post_filter import ClassedPod
-from koordinator.scheduler.preemption import minimal
+from koordinator.scheduler.preemption.single_node import minimal
 from koordinator.scheduler.snapshot import PlacedPod, PodClass, Snapshot
 
 TRIED = 3  # nearest nodes on which removing pods is tried

@@ -19,7 +19,7 @@ from koordinator.foundation.text import listed
 from koordinator.scheduler.diagnosis import amount_text
 from koordinator.scheduler.explanations.explanation import Remedy
 from koordinator.scheduler.explanations.question import Question
-from koordinator.scheduler.preemption import covers
+from koordinator.scheduler.preemption.single_node import covers
 from koordinator.scheduler.rules.volumes import NO_PROVISIONER, named_claims, storage_class_name
 from koordinator.scheduler.snapshot import PlacedPod, PodClass
 from koordinator.scheduler.snapshot.objects import ObjectTable

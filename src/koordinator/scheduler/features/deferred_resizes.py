@@ -28,13 +28,13 @@ from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import Profile
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.cycle.evaluation import nominated_pods_with_priority
-from koordinator.scheduler.job_preemption import broken_gangs
 from koordinator.scheduler.loop.feature import Ask, Feature, StatePage
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins.deferred_pod_scheduling import FITS, DeferredPodScheduling
 from koordinator.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from koordinator.scheduler.post_filter import ProposedVictims
-from koordinator.scheduler.preemption import (
+from koordinator.scheduler.preemption import broken_gangs
+from koordinator.scheduler.preemption.single_node import (
     NEVER,
     NO_VICTIMS,
     PREEMPT_NEVER,

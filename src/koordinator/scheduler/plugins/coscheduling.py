@@ -51,7 +51,12 @@ from koordinator.scheduler.contract import (
     Refusal,
 )
 from koordinator.scheduler.post_filter import Attempt, PostFilterResult
-from koordinator.scheduler.preemption import NEVER, headroom_for_job, headroom_for_pod, summary
+from koordinator.scheduler.preemption.single_node import (
+    NEVER,
+    headroom_for_job,
+    headroom_for_pod,
+    summary,
+)
 from koordinator.scheduler.snapshot import ObjectTable, PodClass, ResourceAxis, Snapshot
 
 _APPLIES: Memo[bool] = Memo()

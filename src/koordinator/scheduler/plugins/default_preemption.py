@@ -15,7 +15,7 @@ from koordinator.domain.reserve_pod import is_reserve_pod
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import Action, EventHint, PluginSpec
 from koordinator.scheduler.post_filter import Attempt, PostFilterResult
-from koordinator.scheduler.preemption import headroom_for_job, preempt
+from koordinator.scheduler.preemption.single_node import headroom_for_job, preempt
 from koordinator.scheduler.snapshot import PlacedPod, ResourceAxis
 
 

@@ -46,7 +46,7 @@ from koordinator.scheduler.features.gangs.preemption import (
 from koordinator.scheduler.loop.evictions import preemptor_of
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import PreemptionAttempt
-from koordinator.scheduler.preemption import PREEMPT_NEVER, violations_of
+from koordinator.scheduler.preemption.single_node import PREEMPT_NEVER, violations_of
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import PlacedPod
 

@@ -33,7 +33,7 @@ from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.features.gangs.preemption import GangHeadroom
 from koordinator.scheduler.loop.reporter import Patches
-from koordinator.scheduler.preemption import NEVER, PREEMPT_LOWER_PRIORITY
+from koordinator.scheduler.preemption.single_node import NEVER, PREEMPT_LOWER_PRIORITY
 
 UNSCHEDULABLE: Final = "pod group is unschedulable"
 NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"

@@ -30,8 +30,12 @@ from koordinator.scheduler.features.gangs.preemption import GangHeadroom, GangPr
 from koordinator.scheduler.features.gangs.topology import TopologyDemand, TopologyPlacer
 from koordinator.scheduler.features.gangs.topology_placements import PlacementConflict
 from koordinator.scheduler.features.gangs.tree_placement import TreePlacer
-from koordinator.scheduler.job_preemption import broken_gangs
-from koordinator.scheduler.preemption import PREEMPT_NEVER, by_importance, split_by_budget
+from koordinator.scheduler.preemption import broken_gangs
+from koordinator.scheduler.preemption.single_node import (
+    PREEMPT_NEVER,
+    by_importance,
+    split_by_budget,
+)
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 from koordinator.scheduler.transaction import Transaction
 

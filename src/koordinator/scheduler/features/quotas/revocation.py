@@ -18,7 +18,7 @@ from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.foundation.errors import ClusterError, ConflictError, NotFoundError
 from koordinator.scheduler.loop.outcomes import Evicted
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
-from koordinator.scheduler.preemption import covers
+from koordinator.scheduler.preemption.single_node import covers
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 
 log = logging.getLogger(__name__)

@@ -47,7 +47,7 @@ from koordinator.scheduler.plugins.elastic_quota.ledger import (
     as_quota_pod,
 )
 from koordinator.scheduler.post_filter import Attempt, PostFilterResult, Shortfall
-from koordinator.scheduler.preemption import (
+from koordinator.scheduler.preemption.single_node import (
     NOT_HELPFUL,
     PreemptionCandidate,
     cheapest,

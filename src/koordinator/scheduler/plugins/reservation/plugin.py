@@ -65,7 +65,7 @@ from koordinator.scheduler.plugins.reservation.usable_holds import (
     unusable,
 )
 from koordinator.scheduler.post_filter import Attempt, PostFilterResult
-from koordinator.scheduler.preemption import preempt
+from koordinator.scheduler.preemption.single_node import preempt
 from koordinator.scheduler.rules.reservations.match import IgnoredResources
 from koordinator.scheduler.rules.reservations.offer import AllocatePolicy
 from koordinator.scheduler.snapshot import (

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.scheduler.job_preemption.victims import (
+from koordinator.scheduler.preemption.victims import (
     NO_LIMIT,
     PreemptionProblem,
     Shape,

@@ -22,9 +22,9 @@ from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.gangs import Gang, GangCache
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.scheduler.job_preemption.freed import correct_for_holds
 from koordinator.scheduler.post_filter import Allows
-from koordinator.scheduler.preemption import covers
+from koordinator.scheduler.preemption.freed import correct_for_holds
+from koordinator.scheduler.preemption.single_node import covers
 from koordinator.scheduler.snapshot import ClusterState, Hold, PlacedPod, PodClass
 
 NO_LIMIT = 1 << 40

@@ -20,14 +20,14 @@ import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.scheduler.job_preemption.victim_choice import (
+from koordinator.scheduler.preemption.victim_choice import (
     VictimChoice,
     choose,
     freed,
     might_fit,
     spare_left,
 )
-from koordinator.scheduler.job_preemption.victims import PreemptionProblem, VictimJob
+from koordinator.scheduler.preemption.victims import PreemptionProblem, VictimJob
 from koordinator.scheduler.snapshot import PlacedPod
 
 #: ``(evicted, rows)``: rows that don't fit their members after those pods are evicted.
@@ -161,7 +161,7 @@ def _by_importance(problem: PreemptionProblem, positions: IntArray) -> IntArray:
 class PreemptionDryRun(Protocol):
     """Dry run of the real filters on a state without some pods.
 
-    Rule R3: ``cycle``, which implements it, is above ``job_preemption``.
+    Rule R3: ``cycle``, which implements it, is above ``preemption``.
     """
 
     def taken(

@@ -17,14 +17,14 @@ from tests.worlds import budget, embedded, node, pod
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.gangs import GangCache
-from koordinator.scheduler.job_preemption import (
+from koordinator.scheduler.preemption import (
     PreemptionPlan,
     PreemptionProblem,
     Shape,
     make_plan,
     victims_of,
 )
-from koordinator.scheduler.job_preemption.victims import NO_LIMIT
+from koordinator.scheduler.preemption.victims import NO_LIMIT
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 from koordinator.scheduler.snapshot.axis import CPU, PODS
 
