@@ -366,10 +366,10 @@ def check_kept(scheduler: Scheduler) -> None:
         pod_class = scheduler.state.classes.of(queued.pod)
         card = cycle.scorecard(pod_class)
         kept = cycle._evaluator.of(pod_class)
-        fits = np.zeros(len(kept.best), bool)
+        fits = np.zeros(len(kept.totals), bool)
         fits[card.feasible] = True
         if card.refusal is None:
-            wrong = fits & (kept.best == UNFIT)
+            wrong = fits & (kept.totals == UNFIT)
             hold(
                 not wrong.any(),
                 f"{queued.key}: kept as unfit, fits from scratch: {wrong.nonzero()}",

@@ -137,7 +137,7 @@ def kept_equals_computed(one: Embedded, wanted: Pod) -> None:
     """Compare incremental evaluations with those from scratch."""
     (cycle,) = one.scheduler.cycles.values()
     pod_class = one.state.classes.of(wanted)
-    best = cycle._evaluator.of(pod_class).best
+    best = cycle._evaluator.of(pod_class).totals
     card = cycle.scorecard(pod_class)
     computed = np.full(len(best), UNFIT)
     local = [active.name for active in cycle.profile.score if active.plugin.reads.name != "CLUSTER"]

@@ -125,7 +125,7 @@ def _assert_same_as_from_scratch(
     assert choice.row == best[np.argmin(state.nodes.rank[best])]
     evaluation = cycle._evaluator.of(pod_class)
     kept = np.zeros(len(card.feasible), np.int64)
-    kept += evaluation.best[card.feasible]
+    kept += evaluation.totals[card.feasible]
     assert (kept >= 0).all()
     for part, raw in zip(evaluation.program.relative, evaluation.raw, strict=True):
         kept += part.active.weight * part.active.plugin.normalize(raw[card.feasible])

@@ -183,18 +183,18 @@ class NodeChooser:
         filters = program.cluster_filters
         feasible = self._feasible(filters, evaluation, snapshot, pod_class)
         if self._mask is not None:
-            feasible = self._mask & (evaluation.best != UNFIT if feasible is None else feasible)
+            feasible = self._mask & (evaluation.totals != UNFIT if feasible is None else feasible)
         if nominated:
             feasible = self._filter_with_nominated_pods(
-                feasible, evaluation.best, pod, pod_class, nominated
+                feasible, evaluation.totals, pod, pod_class, nominated
             )
         if extended:
-            feasible = evaluation.best != UNFIT if feasible is None else feasible
+            feasible = evaluation.totals != UNFIT if feasible is None else feasible
             feasible = self.extenders.accepted(pod, feasible)
         extended_pod = pod if extended else None
         while True:
             if skipped := [*refused]:
-                feasible = np.array(evaluation.best != UNFIT if feasible is None else feasible)
+                feasible = np.array(evaluation.totals != UNFIT if feasible is None else feasible)
                 feasible[skipped] = False
             row = self._best(
                 program, evaluation, snapshot, pod_class, feasible, extended=extended_pod
@@ -241,13 +241,13 @@ class NodeChooser:
                 accepted = active.plugin.filter(snapshot, pod_class).codes == 0
                 feasible = accepted if feasible is None else feasible & accepted
         if feasible is not None:
-            feasible &= evaluation.best != UNFIT
+            feasible &= evaluation.totals != UNFIT
         return feasible
 
     def _filter_with_nominated_pods(
         self,
         feasible: BoolArray | None,
-        best: IntArray,
+        totals: IntArray,
         pod: Pod,
         pod_class: PodClass,
         nominated: NominatedPods,
@@ -255,7 +255,7 @@ class NodeChooser:
         """Return where the pod fits beside those that are nominated and at least as important."""
         nominated_pods = nominated_pods_with_priority(pod, nominated)
         if nominated_pods:
-            feasible = best != UNFIT if feasible is None else feasible
+            feasible = totals != UNFIT if feasible is None else feasible
             what_if = StateWhatIf(self.profile, self.state, nominated_pods)
             for node in nominated_pods:
                 row = self.state.nodes.rows.get(node)
@@ -277,10 +277,10 @@ class NodeChooser:
         scorers = [
             active for active in program.cluster_scores if active.hints.scores(snapshot, pod_class)
         ]
-        best, preferred = evaluation.best, preferred_rows(program.profile, snapshot, pod_class)
+        totals, preferred = evaluation.totals, preferred_rows(program.profile, snapshot, pod_class)
         if not scorers and not preferred and extended is None:
             return self._best_locally(evaluation, snapshot, feasible)
-        rows = np.flatnonzero(best != UNFIT if feasible is None else feasible)
+        rows = np.flatnonzero(totals != UNFIT if feasible is None else feasible)
         if len(rows) <= 1:
             return int(rows[0]) if len(rows) else None
         fitting = set(rows.tolist()) if preferred else ()
@@ -298,12 +298,12 @@ class NodeChooser:
         self, evaluation: Evaluation, snapshot: Snapshot, feasible: BoolArray | None
     ) -> int | None:
         """Return the best row by the scores of the evaluation alone."""
-        best = evaluation.best
+        totals = evaluation.totals
         if feasible is None and all(evaluation.flat):
-            return self._highest(best)
+            return self._highest(totals)
         if snapshot.uses_kernels and evaluation.spreads:
-            return self._best_of_many(evaluation, best, feasible)
-        rows = np.flatnonzero(best != UNFIT if feasible is None else feasible)
+            return self._best_of_many(evaluation, totals, feasible)
+        rows = np.flatnonzero(totals != UNFIT if feasible is None else feasible)
         if len(rows) <= 1:
             return int(rows[0]) if len(rows) else None
         total = self._with_relative(evaluation, rows)
@@ -312,7 +312,7 @@ class NodeChooser:
     @staticmethod
     def _with_relative(evaluation: Evaluation, rows: IntArray) -> IntArray:
         """Return the totals of the feasible rows, relative scores included."""
-        total = evaluation.best[rows]
+        total = evaluation.totals[rows]
         for part, raw, flat in zip(
             evaluation.program.relative, evaluation.raw, evaluation.flat, strict=True
         ):

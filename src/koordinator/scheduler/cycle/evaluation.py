@@ -81,7 +81,7 @@ class Evaluation(Scores):
         self.raw: list[IntArray] = [np.zeros(0, np.int64) for _ in program.relative]
         self.flat: list[bool] = []  # per relative plugin: raw scores are 0 everywhere
         self._layout = self._node_position = -1
-        self.usage_position = -1  # in the usage log, up to which ``best`` is current; -1: unknown
+        self.usage_position = -1  # in the usage log, up to which ``totals`` is current; -1: unknown
         self._versions: Hashable = None
 
     @property
@@ -92,12 +92,12 @@ class Evaluation(Scores):
     @property
     def eligible(self) -> BoolArray:
         """``(n_rows,)``: where no plugin rejects the pod that reads facts of nodes alone."""
-        eligible: BoolArray = self.fixed != UNFIT
+        eligible: BoolArray = self.node_totals != UNFIT
         return eligible
 
     @property
     def nbytes(self) -> int:
-        own = self.best.nbytes * (3 + len(self.raw)) + _OVERHEAD
+        own = self.totals.nbytes * (3 + len(self.raw)) + _OVERHEAD
         return own + self.pod.nbytes * _DECODED
 
     def refresh(self, evaluator: "Evaluator", snapshot: Snapshot, *, rows: bool = True) -> None:
@@ -143,8 +143,8 @@ class Evaluation(Scores):
         total = np.zeros(len(ok), np.int64)
         for part in program.node_scores:
             total += part.active.weight * evaluator.node_facts("score", part, pod)
-        fixed = np.where(ok, total, UNFIT)
-        best, raw = self._score(snapshot, fixed)
+        node_totals = np.where(ok, total, UNFIT)
+        totals, raw = self._score(snapshot, node_totals)
         for index, part in enumerate(program.relative):
             if part.active.plugin.reads is Reads.NODE:
                 self.raw[index] = evaluator.node_facts("score", part, pod).astype(np.int64)
@@ -152,28 +152,28 @@ class Evaluation(Scores):
                 own = raw[index] if index in raw else part.active.plugin.score(snapshot, pod)
                 self.raw[index] = np.array(own, np.int64)
         self.flat = [not raw.any() for raw in self.raw]
-        evaluator.table.put(self, best, fixed)
+        evaluator.table.put(self, totals, node_totals)
 
     def _update(self, snapshot: Snapshot, rows: IntArray) -> None:
-        if len(rows) * 4 > len(self.best):
-            changed = np.zeros(len(self.best), bool)
+        if len(rows) * 4 > len(self.totals):
+            changed = np.zeros(len(self.totals), bool)
             changed[rows] = True
             rows = np.flatnonzero(changed)
         view = snapshot[rows]
         with view.restoring():
-            self.best[rows], raw = self._score(view, self.fixed[rows])
+            self.totals[rows], raw = self._score(view, self.node_totals[rows])
             for index, part in enumerate(self.program.relative):
                 if part.active.plugin.reads is not Reads.NODE:
                     own = raw[index] if index in raw else part.active.plugin.score(view, self.pod)
                     self.raw[index][rows] = own
                     self.flat[index] = not (own.any() or self.raw[index].any())
 
-    def _score(self, view: Snapshot, fixed: IntArray) -> tuple[IntArray, dict[int, IntArray]]:
-        """Return ``best`` of the rows of a view, from their ``fixed``, and raw relative scores.
+    def _score(self, view: Snapshot, node_totals: IntArray) -> tuple[IntArray, dict[int, IntArray]]:
+        """Return ``totals`` of a view, from their ``node_totals``, and raw relative scores.
 
         These are scores that a plugin computes with its verdicts, by index in ``relative``.
         """
-        program, pod, ok, total = self.program, self.pod, fixed != UNFIT, fixed.copy()
+        program, pod, ok, total = self.program, self.pod, node_totals != UNFIT, node_totals.copy()
         if program.judge is None:
             view.judge(program.arithmetic.judgements, ok, total)
         else:
@@ -194,9 +194,9 @@ class Evaluation(Scores):
         return fits
 
     def trajectory(self, snapshot: Snapshot, rows: IntArray, times: IntArray) -> IntArray:
-        """Return ``best`` of ``rows[i]`` as it would be after ``times[i]`` more such pods."""
+        """Return ``totals`` of ``rows[i]`` as it would be after ``times[i]`` more such pods."""
         view = snapshot[rows].after(self.pod, times)
-        return self._score(view, self.fixed[rows])[0]
+        return self._score(view, self.node_totals[rows])[0]
 
 
 class EvaluationKey:

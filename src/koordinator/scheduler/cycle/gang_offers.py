@@ -53,7 +53,7 @@ def offers(evaluator: Evaluator, sample: SamplePod, rows: IntArray, most: int) -
     pod, pod_class = sample.pod, sample.pod_class
     state, evaluation = evaluator.state, evaluator.of(pod_class)
     slots = np.zeros(len(rows), np.int64)
-    accepted = evaluation.best[rows] != UNFIT
+    accepted = evaluation.totals[rows] != UNFIT
     accepted &= _accepted(sample, state)[rows]
     open_ended = np.flatnonzero(accepted)
     if evaluation.program.linear:
@@ -120,7 +120,7 @@ def _tried(evaluator: Evaluator, sample: SamplePod, rows: IntArray, most: int) -
     left = np.arange(len(rows))
     with Transaction(evaluator.state) as transaction:
         for number in range(most):
-            left = left[evaluator.of(sample.pod_class).best[rows[left]] != UNFIT]
+            left = left[evaluator.of(sample.pod_class).totals[rows[left]] != UNFIT]
             if not len(left):
                 break
             went_on = []
@@ -216,7 +216,7 @@ class GangOffers(RunChooser):
         accepted = np.zeros(len(self.state.nodes), bool)
         for pod in pods:
             evaluation = self._evaluator.of(pod)
-            accepted |= evaluation.best != UNFIT if below is None else evaluation.eligible
+            accepted |= evaluation.totals != UNFIT if below is None else evaluation.eligible
         return accepted
 
     def requests(self, pod: PodClass) -> IntArray:

@@ -48,10 +48,10 @@ def merge_run(evaluation: Evaluation, snapshot: Snapshot, rank: IntArray, count:
 
     ``evaluation`` must be up to date, of a linear program whose relative scores (if any) are flat.
     """
-    best = evaluation.best
-    rows = np.flatnonzero(best != UNFIT)
+    totals = evaluation.totals
+    rows = np.flatnonzero(totals != UNFIT)
     if len(rows) > count:  # the first entries of ``count`` rows suffice
-        order = np.lexsort((rank[rows], -best[rows]))
+        order = np.lexsort((rank[rows], -totals[rows]))
         rows = rows[order[:count]]
     if not len(rows):
         return rows
@@ -66,13 +66,13 @@ def merge_run(evaluation: Evaluation, snapshot: Snapshot, rank: IntArray, count:
 
 
 class _Trajectories:
-    """Running minima of ``best`` per row, computed in blocks that double."""
+    """Running minima of ``totals`` per row, computed in blocks that double."""
 
     def __init__(self, evaluation: Evaluation, snapshot: Snapshot, rows: IntArray) -> None:
         self._evaluation, self._snapshot, self._rows = evaluation, snapshot, rows
         self._known = np.ones(len(rows), np.int64)  # entries computed per row
         self._ended = np.zeros(len(rows), bool)  # the row has no further entries
-        self._last = evaluation.best[rows].copy()
+        self._last = evaluation.totals[rows].copy()
         self._low = [self._last.copy()]
         self._node = [np.arange(len(rows))]
         self._step = [np.zeros(len(rows), np.int64)]

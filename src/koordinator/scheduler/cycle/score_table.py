@@ -19,40 +19,43 @@ _DIVIDED: Final = 4096  # raw scores for which division is done once, not per no
 class Scores:
     """Results for a class of pods on all rows, which may lie in a table.
 
-    ``best`` is the weighted total where a node takes the pod and ``UNFIT`` elsewhere; ``fixed`` is
-    the same for the plugins that read facts of nodes alone.
+    ``totals`` are the weighted totals where a node takes the pod and ``UNFIT`` elsewhere;
+    ``node_totals`` are totals over the plugins that read facts of nodes alone.
     """
 
-    __slots__ = ("best", "fixed", "slot")
+    __slots__ = ("node_totals", "slot", "totals")
 
     def __init__(self) -> None:
-        self.best: IntArray = np.zeros(0, np.int64)
-        self.fixed: IntArray = np.zeros(0, np.int64)
+        self.totals: IntArray = np.zeros(0, np.int64)
+        self.node_totals: IntArray = np.zeros(0, np.int64)
         self.slot = -1  # in the table; -1: the arrays are not in it
 
 
 class ScoreTable:
-    """``best`` and ``fixed`` of some evaluations, ``(slots, n_rows)`` each.
+    """``totals`` and ``node_totals`` of some evaluations, ``(slots, n_rows)`` each.
 
     The arrays of an evaluation with a slot are views of its rows here.
     """
 
     def __init__(self) -> None:
-        self.best: IntArray = np.zeros((0, 0), np.int64)
-        self.fixed: IntArray = np.zeros((0, 0), np.int64)
+        self.totals: IntArray = np.zeros((0, 0), np.int64)
+        self.node_totals: IntArray = np.zeros((0, 0), np.int64)
         self._owners: dict[int, Scores] = {}
         self._free: list[int] = []
 
     def enter(self, scored: Scores) -> int:
         """Move the arrays of an evaluation here; return its slot."""
         if scored.slot < 0:
-            if len(scored.best) != self.best.shape[1]:
-                self._start_over(len(scored.best))
+            if len(scored.totals) != self.totals.shape[1]:
+                self._start_over(len(scored.totals))
             if not self._free:
                 self._grow()
             scored.slot = self._free.pop()
             self._owners[scored.slot] = scored
-            self.best[scored.slot], self.fixed[scored.slot] = scored.best, scored.fixed
+            self.totals[scored.slot], self.node_totals[scored.slot] = (
+                scored.totals,
+                scored.node_totals,
+            )
             self._show(scored)
         return scored.slot
 
@@ -63,16 +66,16 @@ class ScoreTable:
             self._free.append(scored.slot)
             scored.slot = -1
 
-    def put(self, scored: Scores, best: IntArray, fixed: IntArray) -> None:
+    def put(self, scored: Scores, totals: IntArray, node_totals: IntArray) -> None:
         """Replace the arrays of an evaluation, where they are."""
-        if scored.slot >= 0 and len(best) == self.best.shape[1]:
-            scored.best[:], scored.fixed[:] = best, fixed
+        if scored.slot >= 0 and len(totals) == self.totals.shape[1]:
+            scored.totals[:], scored.node_totals[:] = totals, node_totals
         else:
             self.leave(scored)
-            scored.best, scored.fixed = best, fixed
+            scored.totals, scored.node_totals = totals, node_totals
 
     def _show(self, scored: Scores) -> None:
-        scored.best, scored.fixed = self.best[scored.slot], self.fixed[scored.slot]
+        scored.totals, scored.node_totals = self.totals[scored.slot], self.node_totals[scored.slot]
 
     def _start_over(self, rows: int) -> None:
         """Make room for arrays of another length; those here are of a number of nodes before."""
@@ -80,12 +83,12 @@ class ScoreTable:
             scored.slot = -1
         self._owners.clear()
         self._free.clear()
-        self.best, self.fixed = np.empty((2, 0, rows), np.int64)
+        self.totals, self.node_totals = np.empty((2, 0, rows), np.int64)
 
     def _grow(self) -> None:
-        slots, rows = self.best.shape
+        slots, rows = self.totals.shape
         more = max(slots, _AT_FIRST)
-        for name in ("best", "fixed"):
+        for name in ("totals", "node_totals"):
             wider = np.empty((slots + more, rows), np.int64)
             wider[:slots] = getattr(self, name)
             setattr(self, name, wider)
