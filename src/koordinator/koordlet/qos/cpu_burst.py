@@ -128,7 +128,10 @@ class CpuBurst:
             if not bursts and ratio is None and not self._quotas.knows(pod):
                 continue
             settings = pod.burst_settings(strategy) if bursts else CpuBurstSettings(policy="none")
-            limits, is_changing = self._quotas.observe(view, pod)
+            observed = self._quotas.observe(view, pod)
+            if observed is None:
+                continue
+            limits, is_changing = observed
             if bursts:
                 intents += _fixed_burst(pod, settings, _NO_LIMITS if is_changing else limits)
             if is_changing:

@@ -29,6 +29,7 @@ from koordinator.koordlet.view.cpus import (
     applied_cpu_limits,
     is_resize_in_progress,
     is_resize_pending,
+    is_whole_resize_pending,
     startable_containers,
     stated_cpu_limits,
     stated_cpu_requests,
@@ -69,13 +70,16 @@ class _PodQuotas:
     """Limits of one pod, and the quotas of its cgroups.
 
     ``foreign`` are quotas that another writer, such as the kubelet, set after the limits changed.
-    ``requests`` are the CPU requests by container.
+    ``requests`` are the CPU requests by container.  Without ``is_known`` the limit in force of the
+    whole pod is unknown: a resize of it was pending when the pod was first seen, and the kubelet
+    reports the quota of the cgroup, which has what an earlier agent added.
     """
 
     old: CpuLimits
     new: CpuLimits
     requests: Mapping[str, int]
     changed_s: float = _NEVER
+    is_known: bool = True
     written: dict[str, _Written] = field(default_factory=dict)
     foreign: dict[str, int] = field(default_factory=dict)
 
@@ -95,12 +99,20 @@ class CpuQuotas:
         for uid in self._pods.keys() - set(uids):
             del self._pods[uid]
 
-    def observe(self, view: NodeView, pod: PodView) -> tuple[CpuLimits, bool]:
-        """Return the limits in force, and whether the kubelet may be writing others."""
+    def observe(self, view: NodeView, pod: PodView) -> tuple[CpuLimits, bool] | None:
+        """Return the limits in force, and whether the kubelet may be writing others.
+
+        None if the limits are unknown, so that quotas have to stay as they are.
+        """
         known = self._pods.get(pod.uid)
         if known is None:
             limits = applied_cpu_limits(pod.pod)
             known = self._pods[pod.uid] = _PodQuotas(limits, limits, stated_cpu_requests(pod.pod))
+            known.is_known = not is_whole_resize_pending(pod.pod)
+        if not known.is_known:
+            if is_resize_pending(pod.pod):
+                return None
+            known.is_known = True
         self._update_limits(known, pod, view.now_s)
         self._detect_foreign(known, view, pod)
         is_changing = view.now_s - known.changed_s < SETTLE_S or is_resize_in_progress(pod.pod)
@@ -191,14 +203,14 @@ class CpuQuotas:
 
     @staticmethod
     def _update_limits(known: _PodQuotas, pod: PodView, now_s: float) -> None:
-        stated = stated_cpu_limits(pod.pod)
-        if not is_resize_pending(pod.pod):
+        stated, is_pending = stated_cpu_limits(pod.pod), is_resize_pending(pod.pod)
+        if not is_pending:
             new = stated
         elif stated == known.new:  # assumed to be accepted before the kubelet decided
             new = known.old
         else:
             new = known.new
-        requests = stated_cpu_requests(pod.pod)
+        requests = known.requests if is_pending else stated_cpu_requests(pod.pod)
         # Of a resize of requests alone, the kubelet writes the pod's quota, too.
         if new != known.new or requests != known.requests:
             known.old, known.new, known.changed_s = known.new, new, now_s

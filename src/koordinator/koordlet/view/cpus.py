@@ -69,6 +69,12 @@ def is_resize_pending(pod: Pod) -> bool:
     return is_condition_true(pod.status.conditions, _PENDING)
 
 
+def is_whole_resize_pending(pod: Pod) -> bool:
+    """Return whether a resize is pending that may concern the CPU limit of the pod as a whole."""
+    whole = pod.spec.resources
+    return is_resize_pending(pod) and whole is not None and CPU in whole.limits
+
+
 def is_resize_in_progress(pod: Pod) -> bool:
     """Return whether the kubelet has accepted a resize and is applying it."""
     return is_condition_true(pod.status.conditions, _IN_PROGRESS)

@@ -346,25 +346,59 @@ def test_a_pending_resize_changes_nothing(reason: str, *, is_seen_first: bool) -
     assert node.quotas == {"c0": 133_334, "pod": 133_334}
 
 
-@pytest.mark.parametrize("is_seen_first", [True, False])
+def pending(made: Pod, reason: str, cpu_us: int) -> Pod:
+    """Return a pod whose resize the kubelet has not accepted; its cgroup has this quota.
+
+    The kubelet reports the limit of a whole pod as it reads it from the cgroup.
+    """
+    condition = Condition(type="PodResizePending", status="True", reason=reason)
+    reported = cores(cpu_us // 100)
+    status = replace(made.status, resources=reported, conditions=(condition,))
+    return replace(made, status=status)
+
+
+@pytest.mark.parametrize("restarts", [True, False])
 @pytest.mark.parametrize("reason", ["Deferred", "Infeasible"])
 @pytest.mark.parametrize("whole", [500, 8000])
+@pytest.mark.parametrize(("ratio", "spec"), [("1.50", NONE), ("", AUTO)], ids=["ratio", "burst"])
 def test_a_pending_resize_of_a_whole_pod_changes_nothing(
-    reason: str, *, whole: int, is_seen_first: bool
+    reason: str, *, whole: int, restarts: bool, ratio: str, spec: NodeSloSpec
 ) -> None:
-    """An agent that starts meanwhile reads the granted limit from the status of the pod."""
-    node = Node(limited(1000, 0, whole=2000), ratio="1.50")
+    """An agent that starts meanwhile does not take the reported quota for the granted limit."""
+    node = Node(limited(1000, 0, whole=2000), ratio=ratio, spec=spec)
     node.kubelet(pod=200_000, c0=100_000, c1=200_000)
-    if is_seen_first:
-        node.seconds(2)
-    resized = limited(1000, 0, whole=whole)
-    condition = Condition(type="PodResizePending", status="True", reason=reason)
-    status = replace(resized.status, resources=cores(2000), conditions=(condition,))
-    node.change(replace(resized, status=status))
+    node.throttled = True
+    node.seconds(30)
+    before = node.quotas
+    assert before["pod"] != 200_000
 
-    node.seconds(12)
+    for _ in range(2):
+        if restarts:
+            node.burst = CpuBurst(np.random.default_rng(1), normalizes=True)
+        node.change(pending(limited(1000, 0, whole=whole), reason, node.quotas["pod"]))
+        node.seconds(12)
+        assert node.quotas == before
 
-    assert node.quotas == {"c0": 66_667, "c1": 133_334, "pod": 133_334}
+
+@pytest.mark.parametrize(("whole", "quota"), [(2000, 133_334), (1000, 66_667), (3000, 200_000)])
+def test_an_agent_that_starts_during_a_pending_resize_follows_its_end(
+    whole: int, quota: int
+) -> None:
+    """The resize is withdrawn, or the kubelet applies it."""
+    node = Node(limited(500, 0, whole=2000), ratio="1.50")
+    node.kubelet(pod=200_000, c0=50_000, c1=200_000)
+    node.seconds(2)
+    node.burst = CpuBurst(np.random.default_rng(1), normalizes=True)
+    node.change(pending(limited(500, 0, whole=whole), "Deferred", node.quotas["pod"]))
+    node.seconds(3)
+
+    node.change(limited(500, 0, whole=whole))
+    node.second()
+    node.kubelet(pod=max(whole, 2000) * 100, c1=whole * 100, c0=50_000)
+    node.kubelet(pod=whole * 100)
+    node.seconds(14)
+
+    assert node.quotas == {"c0": 33_334, "c1": quota, "pod": quota}
 
 
 @pytest.mark.parametrize("knows", [True, False])
