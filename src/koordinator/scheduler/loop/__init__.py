@@ -2,7 +2,8 @@
 
 ``scheduler``  the loop itself, over a list of features
 ``feature``    the hooks of a feature
-``handle``     the parts below the loop, which features use; gates of waiting pods
+``handle``     the parts below the loop, which features use; ``options`` of the scheduler
+``gates``      gates that keep pods out of the queue
 ``intake``     events of pods
 ``units``      decision of a pod or of a run of equal pods
 ``attempts``   the ends of attempts; ``outcomes``: their results as data
@@ -14,7 +15,7 @@
 Beside ``binding``, the only part of the scheduler with a loop, a clock and a cluster.
 """
 
-from koordinator.scheduler.loop.handle import SchedulerOptions
+from koordinator.scheduler.loop.options import SchedulerOptions
 from koordinator.scheduler.loop.outcomes import Bound, Evicted, Outcome, Unschedulable
 from koordinator.scheduler.loop.scheduler import Scheduler
 

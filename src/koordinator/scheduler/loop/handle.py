@@ -1,29 +1,16 @@
-"""Handle of a scheduler for its features, its options, and PreEnqueue gates."""
+"""Handle of a scheduler for its features: the parts below the loop, and how they are built."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 
-from koordinator.api.codec import subject_of
-from koordinator.api.kube_version import V1_37
-from koordinator.api.kubescheduler import NO_GATES, FeatureGates
 from koordinator.api.kubescheduler.gates import (
-    CROSS_SCHEDULER_NOMINATION,
-    DRA_NODE_ALLOCATABLE,
     GENERIC_WORKLOAD,
-    POD_LEVEL_RESIZE,
-    PRIORITY_TRANSFORMER,
-    REPLACE_RESOURCES_TRANSFORMER,
 )
-from koordinator.api.pod import Pod
 from koordinator.cluster.port import Cluster
 from koordinator.cluster.reconcile import SyncedWatch
-from koordinator.domain.resized_pods import DEFAULT_RULES, ResizeRules
-from koordinator.domain.transforms import replaced_resources, with_priority
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.foundation.memo import Memo
 from koordinator.scheduler.binding import Binder, Bindings
-from koordinator.scheduler.contract import Action, ActivePlugin, EventHint, QueueGate
+from koordinator.scheduler.contract import Action, EventHint
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.diagnosis import NODE_COUNT
 from koordinator.scheduler.ingest import Ingest
@@ -31,128 +18,15 @@ from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.loop.attempts import Attempts
 from koordinator.scheduler.loop.diagnoses import Diagnoses
 from koordinator.scheduler.loop.evictions import PreemptionExecutor
+from koordinator.scheduler.loop.gates import Gates
 from koordinator.scheduler.loop.hooks import Hooks
 from koordinator.scheduler.loop.intake import PodIntake
 from koordinator.scheduler.loop.kubelet_rejections import KubeletRejections
 from koordinator.scheduler.loop.nominations import Nominations
+from koordinator.scheduler.loop.options import SchedulerOptions
 from koordinator.scheduler.loop.reporter import Reporter
 from koordinator.scheduler.queue import Nominator, SchedulingQueue
-from koordinator.scheduler.snapshot import ClusterState, PodClass
-
-
-class Gates:
-    """Gates of one scheduler.  A gate that fails is closed, and called again after a delay."""
-
-    def __init__(
-        self,
-        clock: Clock,
-        isolation: PluginIsolation,
-        reporter: Reporter,
-        cycles: Mapping[str, SchedulingCycle],
-        hooks: Hooks,
-        *,
-        state: ClusterState,
-        again_after_s: float,
-    ) -> None:
-        self._clock, self._isolation, self._reporter = clock, isolation, reporter
-        self._cycles, self._hooks = cycles, hooks
-        self._state = state
-        self._plugins: Memo[tuple[ActivePlugin, ...]] = Memo()  # per pod class, which has a profile
-        self._again_after_s = again_after_s
-        self.retry_at_s: dict[str, float] = {}  # time of the next gate check, by key of the pod
-
-    def check(self, pod: Pod) -> QueueGate | None:
-        """Return what keeps a pod out of the queue; None: nothing does."""
-        name, gate = "PreEnqueue", None
-        try:
-            plugins = self._cycles[pod.spec.scheduler_name].profile.pre_enqueue
-            known = self._state.unbound.get(pod.key)
-            if known is not None and known[0] is pod:
-                plugins = self._plugins.of(known[1], _applicable, plugins, known[1])
-            for active in plugins:
-                name = active.name
-                refusal = active.plugin.pre_enqueue(pod, self._state.objects)
-                if refusal is not None:
-                    gate = QueueGate(name, refusal.reason)
-                    break
-            for on_gate_result in self._hooks.on_gate_result:
-                on_gate_result(pod, gate)
-            for name, pre_enqueue in self._hooks.pre_enqueue if gate is None else ():
-                refusal = pre_enqueue(pod)
-                if refusal is not None:
-                    return QueueGate(name, refusal.reason)
-        except Exception as error:  # noqa: BLE001 -- reported
-            fault = self._isolation.note("pre_enqueue", error, subject_of(pod))
-            self.retry_at_s[pod.key] = self._clock.now_s() + self._again_after_s
-            with self._isolation.barrier("report", pod):
-                self._reporter.report_unschedulable(pod, fault.problem, "SchedulerError")
-            return QueueGate(name, fault.problem)
-        return gate
-
-    def take_due(self) -> list[str]:
-        """Return the pods whose failed gates are due to be checked again."""
-        if not self.retry_at_s:
-            return []
-        now_s = self._clock.now_s()
-        due = [key for key, due_s in self.retry_at_s.items() if due_s <= now_s]
-        for key in due:
-            del self.retry_at_s[key]
-        return due
-
-    def next_wakeup_s(self) -> float | None:
-        """Return when the next failed gate is checked again."""
-        return min(self.retry_at_s.values(), default=None)
-
-
-def _applicable(plugins: Sequence[ActivePlugin], pod: PodClass) -> tuple[ActivePlugin, ...]:
-    return tuple(active for active in plugins if active.applies(pod))
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerOptions:
-    """Options of a scheduler; the defaults are kube-scheduler's."""
-
-    initial_backoff_s: float = 1.0
-    max_backoff_s: float = 10.0
-    max_unschedulable_s: float = 300.0
-    report: bool = True  # write events and conditions; conditions of victims are always written
-    explain: bool = False  # keep the scorecard of every decision; much slower
-    merge_runs: bool = True  # decide runs of identical pods at once; the outcome is the same
-    run_limit: int = 4096
-    in_flight: int = (
-        1024  # binds in flight above which decisions wait until half of them have ended
-    )
-    #: write the domains to ClusterNetworkTopology; None: if a profile gathers gangs
-    writes_network: bool | None = None
-    answers_explanations: bool = False  # keeps ScheduleExplanation objects answered
-    transforms: tuple[Callable[[Pod], Pod], ...] = ()  # applied to every pod before it is used
-    tracks_other_schedulers: bool = False  # counts pods that they have nominated to nodes
-    resize: ResizeRules = DEFAULT_RULES
-    gates: FeatureGates = NO_GATES
-    wall_clock: Clock | None = None  # that times of API objects are compared with; None: the clock
-
-    def with_gates(self, gates: FeatureGates) -> "SchedulerOptions":
-        """Return the options as the feature gates that are on change them."""
-        transforms = {
-            REPLACE_RESOURCES_TRANSFORMER: replaced_resources,
-            PRIORITY_TRANSFORMER: with_priority,
-        }
-        return replace(
-            self,
-            tracks_other_schedulers=CROSS_SCHEDULER_NOMINATION in gates,
-            transforms=tuple(it for gate, it in transforms.items() if gate in gates),
-            gates=gates,
-            resize=ResizeRules(
-                sums_per_pod=gates.level >= V1_37,
-                pod_level=POD_LEVEL_RESIZE in gates,
-                claims=DRA_NODE_ALLOCATABLE in gates,
-            ),
-        )
-
-    @property
-    def merges(self) -> bool:
-        """Whether runs are decided at once: not if each decision is to be explained."""
-        return self.merge_runs and not self.explain
+from koordinator.scheduler.snapshot import ClusterState
 
 
 @dataclass(frozen=True, slots=True)
