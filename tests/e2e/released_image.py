@@ -51,7 +51,7 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(here, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def build_image(folder: Path) -> Image:
+def build_image(folder: Path, architecture: str = "amd64") -> Image:
     """Build the release; packages and wheels are downloaded the first time, about 150 MB.
 
     Skips the test where only root could go on, or without Debian's mirror.
@@ -65,6 +65,7 @@ def build_image(folder: Path) -> Image:
     bill = folder / "bill.json"
     bill.write_text("{}")
     command = [sys.executable, "-m", "release", f"--dist={folder}", f"--sbom={bill}"]
+    command.append(f"--architecture={architecture}")
     built = _run([*command, "--repository-url=https://example.com/koordinator"])
     assert built.returncode == 0, built.stderr
     return Image(folder / "image")
