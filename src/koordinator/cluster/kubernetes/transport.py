@@ -1,12 +1,9 @@
-"""HTTP transport to the API server, with proxies from the environment.
-
-Unlike in Python's standard library, NO_PROXY may contain CIDRs (10.0.0.0/8), as clusters use them.
+"""HTTP transport to the API server.
 
 Runs on the event loop of one cluster instance.  If a reused connection turns out to be closed,
 aiohttp retries GET, PUT and DELETE once.
 
-Source: golang.org/x/net http/httpproxy/proxy.go; k8s.io/client-go rest/request.go,
-rest/with_retry.go (which answers are worth a retry).
+Source: k8s.io/client-go rest/request.go, rest/with_retry.go (which answers are worth a retry).
 """
 
 import asyncio
@@ -19,7 +16,6 @@ import struct
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
-from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakSet
@@ -39,6 +35,7 @@ from koordinator.cluster.kubernetes.failures import (
     error_of,
     read_status,
 )
+from koordinator.cluster.kubernetes.proxies import proxy_for
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, InputError, NotFoundError
 from koordinator.foundation.lazy_dataclass import dataclass
@@ -66,48 +63,6 @@ _HOPELESS = (aiohttp.ClientConnectorCertificateError, aiohttp.InvalidURL)
 _CLOSED = "Connection closed."  # message of aiohttp's StreamReader
 
 log = logging.getLogger(__name__)
-
-
-def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
-    """Return the URL of the proxy for a server, None to connect directly."""
-    server = urlsplit(url)
-    variable = f"{server.scheme}_proxy"
-    proxy = environ.get(variable.upper()) or environ.get(variable) or ""
-    if not proxy:
-        return None
-    port = server.port or (443 if server.scheme == "https" else 80)
-    if _is_exempt(server.hostname or "", port, environ):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
-
-
-def _is_exempt(host: str, port: int, environ: Mapping[str, str]) -> bool:
-    if host == "localhost" or _contains("127.0.0.0/8", host) or _contains("::1", host):
-        return True
-    rules = environ.get("NO_PROXY") or environ.get("no_proxy") or ""
-    return any(_matches(rule.strip().lower(), host, port) for rule in rules.split(","))
-
-
-def _matches(rule: str, host: str, port: int) -> bool:
-    if rule == "*" or _contains(rule, host):
-        return rule != ""
-    name, colon, wanted_port = rule.rpartition(":")
-    if colon and wanted_port.isdecimal():
-        if int(wanted_port) != port:
-            return False
-        rule = name.strip("[]")
-        if _contains(rule, host):
-            return True
-    if rule.startswith(("*.", ".")):
-        return host.endswith(rule.removeprefix("*"))
-    return rule != "" and (host == rule or host.endswith(f".{rule}"))
-
-
-def _contains(network: str, host: str) -> bool:
-    try:
-        return ip_address(host) in ip_network(network, strict=False)
-    except ValueError:
-        return False
 
 
 ObserveRequest = Callable[[str, str, str, float], None]  # verb, status or <error>, host, seconds

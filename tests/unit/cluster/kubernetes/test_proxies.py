@@ -2,7 +2,7 @@
 
 import pytest
 
-from koordinator.cluster.kubernetes.transport import proxy_for
+from koordinator.cluster.kubernetes.proxies import proxy_for
 
 PROXY = "http://proxy:3128"
 
