@@ -4,7 +4,7 @@ import enum
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from math import ceil, isfinite
+from math import ceil, inf, isfinite
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -21,6 +21,7 @@ from koordinator.cli.input.configuration import (
     read_configuration,
 )
 from koordinator.cli.input.live import read_gates
+from koordinator.cli.input.unused_objects import unused_objects
 from koordinator.cli.output import Output, check_writable, print_data, warn
 from koordinator.cli.simulate.reports import (
     INTERRUPTED,
@@ -307,8 +308,6 @@ def simulate(flags: SimulateFlags) -> None:
         return
     moves = flags.moves()
     source = flags.source()
-    for sentence in source.notices:
-        warn(sentence)
     plugins = load_plugins(flags.plugin or ())
     given = Variant(flags.policy, flags.config, descheduler=moves is not None)
     if source.kind == "trace" and not (flags.policy or flags.config):
@@ -318,6 +317,8 @@ def simulate(flags: SimulateFlags) -> None:
     _check_switches(flags, source, names)
     runs = list(planned_runs(variants, flags.seed or []))
     gates = read_gates(flags.feature_gates, flags.kube_version)
+    for sentence in (*source.notices, *_unused(source, variants, plugins, gates)):
+        warn(sentence)
     shared = _Shared(flags, source, plugins, moves, gates)
     for run in runs:
         shared.check_files(run)
@@ -334,6 +335,27 @@ def simulate(flags: SimulateFlags) -> None:
         _write_reports(runs, results, flags.report, is_pair=len(names) > 0 and len(runs) == PAIR)
     if is_interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def _unused(
+    source: Source,
+    variants: Sequence[Variant],
+    plugins: tuple[PluginSpec[Any], ...],
+    gates: FeatureGates,
+) -> list[str]:
+    """Return a sentence for each thing of manifests that no plugin reads in one of the runs."""
+    if source.kind != "manifests":
+        return []
+    plan = source.generate(0, inf)
+    objects = [*plan.objects, *(each.pod for each in plan.submissions)]
+    sentences: list[str] = []
+    for name in dict.fromkeys(variant.config for variant in variants):
+        configuration = read_configuration(name) if name else source.configuration()
+        installed = plugins_for(configuration)
+        sentences += unused_objects(
+            objects, configuration, out_of_tree=(*installed, *plugins), source=name, gates=gates
+        )
+    return list(dict.fromkeys(sentences))
 
 
 def _check_switches(flags: SimulateFlags, source: Source, names: Sequence[str]) -> None:

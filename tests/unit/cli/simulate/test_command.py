@@ -296,7 +296,10 @@ def test_workloads_of_operators_run_or_are_named(koord: Koord, tmp_path: Path) -
 
 
 def test_feature_gates_are_those_of_the_scheduler(koord: Koord, tmp_path: Path) -> None:
-    """A gang of a Workload waits for its second member; without the gate its pods start alone."""
+    """A gang of a Workload waits for its second member; without the gate pods start alone.
+
+    That is reported, as by koord schedule.
+    """
     path = tmp_path / "gang.yaml"
     path.write_text(GANG)
     command = ["simulate", "-w", path, "--kube-version", "1.35", "-o", "json"]
@@ -305,7 +308,9 @@ def test_feature_gates_are_those_of_the_scheduler(koord: Koord, tmp_path: Path) 
     on = koord(*command, "--feature-gates", "GenericWorkload=true,GangScheduling=true")
     unknown = koord(*command, "--feature-gates", "GenericWorkloads=true")
 
+    assert "ask for the gang of a Workload, which has no effect" in off.stderr
     assert json.loads(off.stdout)["total"]["scheduled"] == 2
+    assert "no effect" not in on.stderr
     assert json.loads(on.stdout)["total"]["scheduled"] == 1
     assert unknown.code == 2
     assert "unrecognized feature gate: GenericWorkloads" in unknown.stderr
