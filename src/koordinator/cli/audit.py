@@ -83,7 +83,7 @@ class AuditServerFlags:
         ),
     ] = False
 
-    def ask(self, path: str, parameters: dict[str, str]) -> bytes:
+    def get(self, path: str, parameters: dict[str, str]) -> bytes:
         """Return the response of the server.  Raises ClusterError."""
         from koordinator.cli.input.http_client import ComponentClient  # noqa: PLC0415 -- files need no connection
 
@@ -94,7 +94,7 @@ class AuditServerFlags:
             certificate_authority=self.certificate_authority,
             verifies=not self.insecure_skip_tls_verify,
         )
-        return client.ask(self.server, path, parameters)
+        return client.get(self.server, path, parameters)
 
     def check(self) -> None:
         """Raise InputError for credentials without a server."""
@@ -168,7 +168,7 @@ def audit(
     choice, most = chosen.choice(), limit or (1000 if list_entries else 10)
     if of.server:
         path = "/apis/v1/audit" if list_entries else "/apis/v1/audit/summary"
-        answer = of.ask(path, _parameters(choice, most))
+        answer = of.get(path, _parameters(choice, most))
         if list_entries:
             _show_entries(decode_answer(answer, AuditEntries, of.server).entries, output)
         else:

@@ -43,7 +43,7 @@ from koordinator.dashboard.waiting_pods import IntColumn, TextColumn, WaitingPod
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError, KoordinatorError, NotFoundError
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.process.inquiries import Inquiries
+from koordinator.process.loop_calls import LoopCalls
 from koordinator.scheduler.explanations import group_text
 from koordinator.scheduler.features.explanations import explain
 from koordinator.scheduler.loop.handle import SchedulerHandle
@@ -187,7 +187,7 @@ class Feed:
         """``components`` is updated by another thread; None if the source has none."""
         self.source, self.components = source, components
         self._clock = clock
-        self._inquiries = Inquiries()
+        self._loop_calls = LoopCalls()
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._ready = threading.Event()
@@ -213,7 +213,7 @@ class Feed:
         """Stop the thread and reject further queries."""
         self._stopping.set()
         self._wake.set()
-        self._inquiries.close()
+        self._loop_calls.close()
         if self._thread.is_alive():
             self._thread.join(MAX_WAIT_S * 10)
 
@@ -262,7 +262,7 @@ class Feed:
 
     def _submit(self, call: Callable[[], AnswerT]) -> AnswerT:
         self._wake.set()
-        return self._inquiries.ask(call)
+        return self._loop_calls.call(call)
 
     # -- the thread --------------------------------------------------------------------------
 
@@ -305,7 +305,7 @@ class Feed:
         now_s = began_s = self._clock.now_s()
         if not is_idle and now_s < self._answers_due_s:
             return
-        while now_s - began_s < ANSWER_SLICE_S and self._inquiries.answer(1):
+        while now_s - began_s < ANSWER_SLICE_S and self._loop_calls.run_pending(1):
             now_s = self._clock.now_s()
         is_run = self.source.status.speed is not None
         self._answers_due_s = now_s + (now_s - began_s) * (RUN_SHARE if is_run else 1)

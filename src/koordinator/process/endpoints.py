@@ -133,7 +133,7 @@ class Endpoints:
     service with a message in JSON), InputError 400, TimeoutError 503; any other error is passed to
     ``on_fault`` and becomes 500; a failed metric family is left out.  Answers, setters and metric
     collectors run in threads of the server and must read data of the component's own thread
-    through ``Inquiries``.
+    through ``LoopCalls``.
     """
 
     #: By name: healthz, livez, readyz.

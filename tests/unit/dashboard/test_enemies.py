@@ -284,7 +284,7 @@ def test_queries_leave_a_run_its_share_of_the_time() -> None:
     askers = [threading.Thread(target=feed.query, args=(slow,)) for _ in range(20)]
     for asker in askers:
         asker.start()
-    while feed._inquiries._waiting.qsize() < 20:
+    while feed._loop_calls._waiting.qsize() < 20:
         pass
     feed.start()
     source.started.set()

@@ -67,7 +67,7 @@ log = logging.getLogger(__name__)
 
 _QUICKLY: Final = 10.0  # seconds of a clock correction that are applied per second
 
-LONGEST_WAIT_S = 0.5  # between checks of signals, the lease and inquiries
+LONGEST_WAIT_S = 0.5  # between checks of signals, the lease and calls of servers
 
 
 class Runnable(Protocol):

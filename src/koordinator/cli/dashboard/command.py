@@ -212,7 +212,7 @@ def _archive(flags: DashboardFlags) -> DecisionArchive | None:
 
     own = (flags.audit_token, flags.audit_certificate_authority)
     if flags.audit_server.startswith("http:") and not any(own):  # send no credentials without TLS
-        return ServerArchive(flags.audit_server, partial(ComponentClient().ask, flags.audit_server))
+        return ServerArchive(flags.audit_server, partial(ComponentClient().get, flags.audit_server))
     client = ComponentClient(
         kubeconfig=flags.kubeconfig,
         context=flags.context,
@@ -221,7 +221,7 @@ def _archive(flags: DashboardFlags) -> DecisionArchive | None:
         certificate_authority=flags.audit_certificate_authority,
         verifies=not flags.audit_insecure_skip_tls_verify,
     )
-    return ServerArchive(flags.audit_server, partial(client.ask, flags.audit_server))
+    return ServerArchive(flags.audit_server, partial(client.get, flags.audit_server))
 
 
 def _reviewed(reviewer: Callable[[], Cluster] | None, clock: Clock) -> AccessPolicy | None:

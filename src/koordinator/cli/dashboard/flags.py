@@ -257,10 +257,10 @@ class FileArchive:
 class ServerArchive:
     """Running scheduler; only new entries are requested."""
 
-    def __init__(self, server: str, ask: Callable[[str, dict[str, str]], bytes]) -> None:
-        """``ask`` sends a path and parameters, and returns the answer or raises ClusterError."""
+    def __init__(self, server: str, get: Callable[[str, dict[str, str]], bytes]) -> None:
+        """``get`` sends a path and parameters, and returns the answer or raises ClusterError."""
         self.title = server
-        self._ask = ask
+        self._get = get
         self._lock = threading.Lock()
         self._entries: list[AuditEntry] = []
 
@@ -272,7 +272,7 @@ class ServerArchive:
         with self._lock:
             from_s = max((e.at_s for e in self._entries[-most:]), default=0.0) - _OVERLAP_S
             parameters = {"limit": str(most), "since": str(max(from_s, 0.0))}
-            answer = self._ask("/apis/v1/audit", parameters)
+            answer = self._get("/apis/v1/audit", parameters)
             fresh = decode_answer(answer, AuditEntries, self.title).entries
             known = [entry for entry in self._entries if entry.at_s < from_s]
             self._entries = [*known, *fresh][-most:]

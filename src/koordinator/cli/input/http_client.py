@@ -45,7 +45,7 @@ class ComponentClient:
     certificate_authority: Path | None = None
     verifies: bool = True
 
-    def ask(self, server: str, path: str, parameters: dict[str, str]) -> bytes:
+    def get(self, server: str, path: str, parameters: dict[str, str]) -> bytes:
         """Return the answer of ``server``, a URL without path; empty parameters are left out.
 
         Raises InputError for what can't be asked so, ClusterError if there is no good answer.

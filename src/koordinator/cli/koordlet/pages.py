@@ -18,7 +18,7 @@ from koordinator.process.authorization import ReviewClient
 from koordinator.process.endpoints import joined
 from koordinator.process.health import PING, Check
 from koordinator.process.http_server import HttpServer
-from koordinator.process.inquiries import Inquiries
+from koordinator.process.loop_calls import LoopCalls
 
 _EVENTS, _MOST_EVENTS = 256, 2048
 
@@ -33,7 +33,7 @@ class AgentPages:
     parts: ComponentProcess
     settings: PageSettings
     external: CollectorRegistry
-    inquiries: Inquiries
+    loop_calls: LoopCalls
     audit: AgentAuditTrail | None
     not_ready: Callable[[], str]
     connect: Callable[[], ReviewClient]
@@ -65,6 +65,6 @@ class AgentPages:
         if not is_number or not 0 < int(text) <= _MOST_EVENTS:
             raise InputError(f"must be 1..{_MOST_EVENTS}, got {text!r}", path="size")
         audit = self.audit
-        events = self.inquiries.ask(lambda: [] if audit is None else list(audit.events))
+        events = self.loop_calls.call(lambda: [] if audit is None else list(audit.events))
         newest = events[: -int(text) - 1 : -1]
         return {"Events": [msgspec.to_builtins(event) for event in newest]}

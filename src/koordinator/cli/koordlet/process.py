@@ -48,7 +48,7 @@ from koordinator.koordlet.pod_resources import COMPLETED, SERVICES, PodResources
 from koordinator.koordlet.runtime_hooks.hook_service import SERVICE, HookService
 from koordinator.koordlet.runtime_hooks.nri_plugin import NriHookPlugin
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
-from koordinator.process.inquiries import Inquiries
+from koordinator.process.loop_calls import LoopCalls
 from koordinator.process.termination import allow_all_descriptors
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class _Process:
             if is_on and gate in MEANINGLESS:
                 why = MEANINGLESS[gate]
                 log.warning("feature gate without effect", extra={"gate": gate, "why": why})
-        self._inquiries = Inquiries()
+        self._loop_calls = LoopCalls()
         self._outbox = Outbox()
         options = settings.options
         own = (options.audit_folder, options.checkpoint_folder, options.xpu_folder)
@@ -162,7 +162,7 @@ class _Process:
         self._watched = self._connect(self._find_kubelet())
         self._agent.connect(self._watched)
         self._serve()
-        self._parts.cleanup.callback(self._inquiries.close)
+        self._parts.cleanup.callback(self._loop_calls.close)
         threading.Thread(target=self._deliver, name="reports", daemon=True).start()
         if self._hook_server is not None:
             self._hook_server.start()
@@ -177,7 +177,7 @@ class _Process:
         while not self._parts.stopping.is_set():
             self._parts.heartbeat.beat()
             self._agent.step()
-            self._inquiries.answer()
+            self._loop_calls.run_pending()
             if not frozen and self._agent.is_ready:
                 gc.freeze()
                 frozen = True
@@ -376,7 +376,7 @@ class _Process:
             parts=self._parts,
             settings=self._settings.pages,
             external=self._external,
-            inquiries=self._inquiries,
+            loop_calls=self._loop_calls,
             audit=self._agent.audit if shows_events else None,
             not_ready=self._not_ready,
             connect=self._connect,

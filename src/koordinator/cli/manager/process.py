@@ -61,7 +61,7 @@ from koordinator.process.certificates import ReplaceableContext
 from koordinator.process.connections import ConnectionLimits
 from koordinator.process.health import PING, Check
 from koordinator.process.http_server import HttpServer
-from koordinator.process.inquiries import Inquiries
+from koordinator.process.loop_calls import LoopCalls
 from koordinator.process.serving_secret import ServingSecret
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class _Process:
     def __init__(self, settings: ManagerSettings, parts: ComponentProcess) -> None:
         self._settings, self._parts, self._clock = settings, parts, parts.clock
         flags = settings.flags
-        self._inquiries = Inquiries()
+        self._loop_calls = LoopCalls()
         self._connect = partial(parts.connect, burst=flags.rest_config_burst)
         lease = LeaseTerms.of_controller(flags.controller.leader_election_namespace, MANAGER_LEASE)
         self._election = Election(
@@ -173,7 +173,7 @@ class _Process:
         )
 
     def run(self) -> None:
-        self._parts.cleanup.callback(self._inquiries.close)
+        self._parts.cleanup.callback(self._loop_calls.close)
         self._serve()
         self._webhooks.start()
         self._show_queues()
@@ -196,12 +196,12 @@ class _Process:
                 lambda: self._connect(qps=REVIEWS_PER_S, timeout_s=10.0),
                 self._clock,
                 visibility=self._manager.queue_visibility,
-                ask=self._inquiries.ask,
+                in_loop=self._loop_calls.call,
             )
             server.start(self._parts.cleanup)
 
     def _turn(self, leads: bool) -> None:
-        self._inquiries.answer()
+        self._loop_calls.run_pending()
         if not self._manager.step(limit=STEP if leads else 0):
             wakeup_s = self._manager.next_wakeup_s() if leads else None
             self._cluster.wait(self._parts.wait_s(wakeup_s))

@@ -68,11 +68,11 @@ AnswerT = TypeVar("AnswerT")
 
 
 def visibility_application(
-    visibility: Callable[[], QueueVisibility], ask: Callable[[Callable[[], Any]], Any]
+    visibility: Callable[[], QueueVisibility], in_loop: Callable[[Callable[[], Any]], Any]
 ) -> Starlette:
-    """Return the application; ``ask`` puts a question to the thread that owns the data."""
+    """Return the application; ``in_loop`` puts a question to the thread that owns the data."""
     base = f"/apis/{GROUP_VERSION}"
-    pages = _Pages(visibility, ask)
+    pages = _Pages(visibility, in_loop)
     openapi = openapi_v3()
     fixed: dict[str, JsonObject] = {
         "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group()]},
@@ -99,9 +99,11 @@ def visibility_application(
 
 class _Pages:
     def __init__(
-        self, visibility: Callable[[], QueueVisibility], ask: Callable[[Callable[[], Any]], Any]
+        self,
+        visibility: Callable[[], QueueVisibility],
+        in_loop: Callable[[Callable[[], Any]], Any],
     ) -> None:
-        self._visibility, self._ask = visibility, ask
+        self._visibility, self._in_loop = visibility, in_loop
 
     def ready(self, _: Request) -> Response:
         self._query_loop(lambda _: None)
@@ -136,7 +138,7 @@ class _Pages:
 
     def _query_loop(self, question: Callable[[QueueVisibility], AnswerT]) -> AnswerT:
         try:
-            answer: AnswerT = self._ask(lambda: question(self._visibility()))
+            answer: AnswerT = self._in_loop(lambda: question(self._visibility()))
         except (ClusterError, TimeoutError) as error:
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from None
         return answer
@@ -372,7 +374,7 @@ class VisibilityServer:
         clock: Clock,
         *,
         visibility: Callable[[], QueueVisibility],
-        ask: Callable[[Callable[[], Any]], Any],
+        in_loop: Callable[[Callable[[], Any]], Any],
     ) -> None:
         """``namespace`` has the Secret and the Service."""
         self._port = port
@@ -381,7 +383,7 @@ class VisibilityServer:
         places = dict.fromkeys((namespace, _ORIGINAL_NAMESPACE))
         names = [name for it in places for name in (f"{SERVICE}.{it}.svc", f"{SERVICE}.{it}")]
         self._secret = ServingSecret(self._cluster, clock, namespace, SECRET, [*names, SERVICE])
-        self._pages = visibility_application(visibility, ask)
+        self._pages = visibility_application(visibility, in_loop)
         self._proxy: FrontProxy | None = None
         self._tls: ReplaceableContext | None = None
         self._thread = ServingThread("visibility", self._refresh)

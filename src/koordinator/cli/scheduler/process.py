@@ -51,8 +51,8 @@ from koordinator.process.endpoints import (
 from koordinator.process.guard import Guard
 from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.http_server import HttpServer
-from koordinator.process.inquiries import Inquiries
 from koordinator.process.logs import RotatedFile, set_verbosity
+from koordinator.process.loop_calls import LoopCalls
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.extenders import ExtenderService, build_extenders
 from koordinator.scheduler.features.audit import AUDIT_FILE, Audit
@@ -137,7 +137,7 @@ class _Process:
         self._configuration, self._flags = configuration, flags
         self._writes_network = flags.writes_network
         self._parts, self._clock = parts, parts.clock
-        self._inquiries = Inquiries()
+        self._loop_calls = LoopCalls()
         self._audit = self._build_audit()
         self._traces = build_pod_traces(
             flags.tracing_endpoint,
@@ -165,7 +165,7 @@ class _Process:
         labels = ("priority", *self._flags.auditor.labels)
         self._auditor_metrics = AuditorMetrics(self._parts.registry, labels)
         self._metrics = SchedulerMetrics(self._parts.registry, self._gates.level)
-        self._parts.cleanup.callback(self._inquiries.close)
+        self._parts.cleanup.callback(self._loop_calls.close)
         self._election.start()
         self._election.wait_until_leading(LEAD_AT_ONCE_S)
         run_terms(
@@ -209,10 +209,10 @@ class _Process:
         del self._scheduler, self._cluster
 
     def _turn(self, leads: bool) -> None:
-        """Schedule pods or, as a standby, update the mirror; answer inquiries."""
+        """Schedule pods or, as a standby, update the mirror; run calls of servers."""
         most = STEP_OUTSIDE if self._configuration.extenders else STEP
         outcomes = self._scheduler.step(limit=most if leads else 0)
-        self._inquiries.answer()
+        self._loop_calls.run_pending()
         if self._scheduler.is_synced:
             unbound = self._scheduler.state.unbound
             self._unserved.check_waiting_pods(
@@ -362,7 +362,7 @@ class _Process:
                 "/configz": configz(lambda: configuration),
                 "/debug/threads": thread_stacks,
             },
-            services=scheduler.pages(self._inquiries.ask) if scheduler is not None else {},
+            services=scheduler.pages(self._loop_calls.call) if scheduler is not None else {},
             is_leader=self._election.may_act,
             flags={"v": set_verbosity},
             on_fault=self._parts.faults,

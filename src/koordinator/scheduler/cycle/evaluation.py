@@ -328,21 +328,21 @@ class Evaluator:
             or facts.version != version
             or facts.layout != state.layout
         ):
-            values = self._ask(method, active, snapshot, pod)
+            values = self._results_of(method, active, snapshot, pod)
             facts = NodeFactResult(version, state.layout, state.node_log.position, values)
             self._facts[key] = facts
             bound = max(64, self._keep_bytes // 8 // (values.nbytes + _OVERHEAD))
             while len(self._facts) > bound:
                 self._facts.popitem(last=False)
         elif len(rows):
-            facts.values[rows] = self._ask(method, active, snapshot[rows], pod)
+            facts.values[rows] = self._results_of(method, active, snapshot[rows], pod)
             facts.position = state.node_log.position
         self._facts.move_to_end(key)
         facts.used_in = state.classes.generation
         return facts.values
 
     @staticmethod
-    def _ask(
+    def _results_of(
         method: str, active: ActivePlugin, view: Snapshot, pod: PodClass
     ) -> BoolArray | IntArray:
         if method == "filter":

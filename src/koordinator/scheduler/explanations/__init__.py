@@ -31,7 +31,7 @@ from koordinator.scheduler.explanations.explanation import (
 from koordinator.scheduler.explanations.gangs import short_gang, smaller_gang, together
 from koordinator.scheduler.explanations.obstacles import Cause, Obstacles, obstacles
 from koordinator.scheduler.explanations.pods import causes, empty_cluster, nearest_nodes
-from koordinator.scheduler.explanations.question import Question, ask
+from koordinator.scheduler.explanations.question import Question, question_about
 from koordinator.scheduler.explanations.remedies import limited_together, remedies
 from koordinator.scheduler.explanations.victims import pending_resize
 
@@ -46,7 +46,6 @@ __all__ = [
     "Question",
     "QueueStatus",
     "Remedy",
-    "ask",
     "by_cause",
     "causes",
     "changed_object",
@@ -57,6 +56,7 @@ __all__ = [
     "nearest_nodes",
     "obstacles",
     "pending_resize",
+    "question_about",
     "queue_status",
     "remedies",
     "sentence_of",

@@ -287,7 +287,7 @@ class Question:
         return None
 
 
-def ask(
+def question_about(
     profile: Profile, state: ClusterState, pod: Pod, pod_class: PodClass, nominated: NominatedPods
 ) -> Question:
     """Return the question about a pod; ``nominated`` are the nominated pods to respect."""

@@ -35,7 +35,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import Profile
 from koordinator.scheduler.cycle import Scorecard, scorecard
-from koordinator.scheduler.loop.feature import Ask, Feature, StatePage
+from koordinator.scheduler.loop.feature import CallInLoop, Feature, StatePage
 from koordinator.scheduler.loop.outcomes import (
     AttemptBegan,
     AttemptEnded,
@@ -63,20 +63,20 @@ TIMES_EVERY_S = 10.0  # interval of entries with plugin times
 _BOUND = AuditOutcome.BOUND  # looking up a member takes a third of making an entry
 
 
-def audit_services(audit: "Audit", ask: Ask) -> dict[str, StatePage]:
-    """Return the pages by path; ``ask`` runs a query on the scheduler's thread.
+def audit_services(audit: "Audit", in_loop: CallInLoop) -> dict[str, StatePage]:
+    """Return the pages by path; ``in_loop`` runs a query on the scheduler's thread.
 
     Both accept pod, node, job, plugin, outcome (several separated by commas) and since (seconds
     since the epoch); both accept limit: of entries, or of the rows of each list.
     """
 
     def entries(given: Mapping[str, str]) -> object:
-        entries = ask(partial(audit.entries, choice_of(given), _limit(given, MOST_ENTRIES)))
+        entries = in_loop(partial(audit.entries, choice_of(given), _limit(given, MOST_ENTRIES)))
         return {"entries": msgspec.to_builtins(entries)}
 
     def summary(given: Mapping[str, str]) -> object:
         return msgspec.to_builtins(
-            ask(partial(audit.summary, choice_of(given), _limit(given, 10))), str_keys=True
+            in_loop(partial(audit.summary, choice_of(given), _limit(given, 10))), str_keys=True
         )
 
     return {"/audit": entries, "/audit/summary": summary}
@@ -367,9 +367,9 @@ class Audit(Feature):
             fresh, self._fresh = self._fresh, []
             self._sink(to_lines(fresh))
 
-    def pages(self, ask: Ask) -> Mapping[str, StatePage]:
+    def pages(self, in_loop: CallInLoop) -> Mapping[str, StatePage]:
         """Return the pages of the trail."""
-        return audit_services(self, ask)
+        return audit_services(self, in_loop)
 
     # -- queries -----------------------------------------------------------------------------
 

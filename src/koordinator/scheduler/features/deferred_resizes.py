@@ -28,7 +28,7 @@ from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import Profile
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.cycle.evaluation import nominated_pods_with_priority
-from koordinator.scheduler.loop.feature import Ask, Feature, StatePage
+from koordinator.scheduler.loop.feature import CallInLoop, Feature, StatePage
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins.deferred_pod_scheduling import FITS, DeferredPodScheduling
 from koordinator.scheduler.plugins.node_resources_fit import NodeResourcesFit
@@ -289,9 +289,11 @@ class DeferredResizeFeature(Feature):
 
     # -- to be looked at -------------------------------------------------------------------------
 
-    def pages(self, ask: Ask) -> Mapping[str, StatePage]:
+    def pages(self, in_loop: CallInLoop) -> Mapping[str, StatePage]:
         """Return the page of the deferred resizes."""
-        return {"/plugins/DeferredPodScheduling/pods": lambda _: ask(partial(_page, self._waiting))}
+        return {
+            "/plugins/DeferredPodScheduling/pods": lambda _: in_loop(partial(_page, self._waiting))
+        }
 
 
 def _is_leaving(placed: PlacedPod) -> bool:

@@ -32,7 +32,7 @@ from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.foundation.errors import NotFoundError
 from koordinator.foundation.masks import bits_of
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.loop.feature import Ask, Feature, StatePage
+from koordinator.scheduler.loop.feature import CallInLoop, Feature, StatePage
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins import load_aware
 from koordinator.scheduler.rules.load.pod_load import Addends, Sum
@@ -352,18 +352,18 @@ class NodePagesFeature(Feature):
     def __init__(self, handle: SchedulerHandle) -> None:
         self._handle = handle
 
-    def pages(self, ask: Ask) -> Mapping[str, StatePage]:
+    def pages(self, in_loop: CallInLoop) -> Mapping[str, StatePage]:
         """Return the pages of nodes, and of plugins that some profile has."""
         state, cycles = self._handle.state, self._handle.cycles.values()
         filters = [active for cycle in cycles for active in cycle.profile.filter]
         pages: dict[str, StatePage] = {
-            "/plugins/DeviceShare/nodeDeviceSummaries": lambda _: ask(
+            "/plugins/DeviceShare/nodeDeviceSummaries": lambda _: in_loop(
                 partial(device_summaries, state)
             ),
-            "/plugins/DeviceShare/nodeDeviceSummaries/{name}": lambda given: ask(
+            "/plugins/DeviceShare/nodeDeviceSummaries/{name}": lambda given: in_loop(
                 partial(device_summary, state, given["name"])
             ),
-            "/plugins/NodeNUMAResource/nodes/{nodeName}": lambda given: ask(
+            "/plugins/NodeNUMAResource/nodes/{nodeName}": lambda given: in_loop(
                 partial(numa_page, state, given["nodeName"])
             ),
         }
@@ -371,11 +371,11 @@ class NodePagesFeature(Feature):
         by_name = {active.name: active.plugin for active in reversed(filters)}
         if load_aware.PLUGIN.name in by_name:  # of the first profile that has it
             load = cast("load_aware.LoadAwareScheduling", by_name[load_aware.PLUGIN.name])
-            pages["/plugins/LoadAwareScheduling/node/{nodeName}"] = lambda given: ask(
+            pages["/plugins/LoadAwareScheduling/node/{nodeName}"] = lambda given: in_loop(
                 partial(load_page, state, load.rules, given["nodeName"])
             )
         on = {active.name for active in filters}
         shown = {path: page for path, page in pages.items() if path.split("/")[2] in on}
         return shown | {
-            "/nodes/{nodeName}": lambda given: ask(partial(node_page, state, given["nodeName"]))
+            "/nodes/{nodeName}": lambda given: in_loop(partial(node_page, state, given["nodeName"]))
         }

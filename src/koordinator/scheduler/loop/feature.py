@@ -20,9 +20,9 @@ from koordinator.scheduler.contract import QueueGate
 from koordinator.scheduler.loop.outcomes import Fact
 from koordinator.scheduler.queue import QueuedPod
 
-#: Has a question answered by the scheduler's own thread, between two steps.
-Ask = Callable[[Callable[[], object]], object]
-#: Answers with an object for JSON; gets the parts of the path and the query.
+#: Runs a function on the thread of the scheduler, between two steps, and returns its result.
+CallInLoop = Callable[[Callable[[], object]], object]
+#: Returns an object for JSON, given the parts of the path and the query.
 StatePage = Callable[[Mapping[str, str]], object]
 
 
@@ -120,7 +120,7 @@ class Feature:
 
     # -- to be looked at ---------------------------------------------------------------------
 
-    def pages(self, ask: Ask) -> Mapping[str, StatePage]:
+    def pages(self, in_loop: CallInLoop) -> Mapping[str, StatePage]:
         """Return pages by path under ``/apis/v1``."""
         raise NotImplementedError
 

@@ -24,7 +24,7 @@ from koordinator.domain.reserve_pod import without_internal_keys
 from koordinator.foundation.errors import Fault
 from koordinator.scheduler.binding.bindings import validate_waiting
 from koordinator.scheduler.cycle import SchedulingCycle
-from koordinator.scheduler.loop.feature import Ask, Feature, StatePage
+from koordinator.scheduler.loop.feature import CallInLoop, Feature, StatePage
 from koordinator.scheduler.loop.feature_kinds import Unit
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.intake import groups_first
@@ -463,11 +463,11 @@ class Scheduler:
         """Flush delayed writes of objects."""
         self._call_each("step", self._hooks.finish)
 
-    def pages(self, ask: Ask) -> dict[str, StatePage]:
-        """Return the pages of features by path; ``ask`` calls on the scheduler's thread."""
+    def pages(self, in_loop: CallInLoop) -> dict[str, StatePage]:
+        """Return the pages of features by path; ``in_loop`` calls on the scheduler's thread."""
         merged: dict[str, StatePage] = {}
         for pages in self._hooks.pages:
-            merged |= pages(ask)
+            merged |= pages(in_loop)
         return merged
 
     def validate(self) -> None:

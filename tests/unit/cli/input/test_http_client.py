@@ -119,7 +119,7 @@ def test_a_redirect_is_not_followed(url: str, certificate: Path) -> None:
     """The target of a redirect would receive the token."""
     client = ComponentClient(token=TOKEN, certificate_authority=certificate)
     with pytest.raises(ClusterError, match="answered 307"):
-        client.ask(url, "/away", {})
+        client.get(url, "/away", {})
 
 
 def test_another_server_is_distinguished_from_a_scheduler(url: str, certificate: Path) -> None:

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from koordinator.cli.component.page_settings import PageSettings
 from koordinator.cli.koordlet.pages import AgentPages
 from koordinator.foundation.errors import InputError
-from koordinator.process.inquiries import Inquiries
+from koordinator.process.loop_calls import LoopCalls
 
 
 def unused() -> Any:
@@ -30,7 +30,7 @@ def test_number_of_events_out_of_range_is_refused(size: str, tmp_path: Path) -> 
             always_allowed=(),
         ),
         external=CollectorRegistry(),
-        inquiries=Inquiries(),
+        loop_calls=LoopCalls(),
         audit=None,
         not_ready=unused,
         connect=unused,

@@ -28,7 +28,7 @@ from koordinator.api.schedule_explanation import (
 )
 from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.foundation.errors import ClusterError, NotFoundError
-from koordinator.scheduler.loop.feature import Ask, Feature, StatePage, Step
+from koordinator.scheduler.loop.feature import CallInLoop, Feature, StatePage, Step
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
 
@@ -205,13 +205,13 @@ class ExplanationFeature(Feature):
     def __init__(self, handle: SchedulerHandle) -> None:
         self._handle = handle
 
-    def pages(self, ask: Ask) -> Mapping[str, StatePage]:
+    def pages(self, in_loop: CallInLoop) -> Mapping[str, StatePage]:
         """Return the pages of one pod and of the queue."""
         return {
-            "/explain/{namespace}/{podName}": lambda given: ask(
+            "/explain/{namespace}/{podName}": lambda given: in_loop(
                 partial(self._explained, f"{given['namespace']}/{given['podName']}")
             ),
-            "/queue": lambda _: ask(self._waiting),
+            "/queue": lambda _: in_loop(self._waiting),
         }
 
     def _explained(self, key: str) -> dict[str, Any]:

@@ -23,12 +23,12 @@ from koordinator.scheduler.explanations import (
     Question,
     QueueStatus,
     Remedy,
-    ask,
     causes,
     empty_cluster,
     limited_together,
     nearest_nodes,
     pending_resize,
+    question_about,
     queue_status,
     remedies,
     short_gang,
@@ -172,7 +172,7 @@ class _Explainer:
             left = gang.left if gang is not None else ((queued.pod, pod_class),)
             who, who_class = left[0]
             nominated = nominated_pods_with_priority(who, self._nominations())
-            question = ask(self._profile, self._handle.state, who, who_class, nominated)
+            question = question_about(self._profile, self._handle.state, who, who_class, nominated)
             if gang is not None and gang.is_short:
                 question = limited_together(question, gang.left)
             whole = gang.text if gang is not None else ""

@@ -24,7 +24,7 @@ from koordinator.scheduler.features.gangs.reports import (
     gang_page,
     gangs_page,
 )
-from koordinator.scheduler.loop.feature import Ask, StatePage, Step
+from koordinator.scheduler.loop.feature import CallInLoop, StatePage, Step
 from koordinator.scheduler.loop.feature_kinds import GroupDryRun, GroupFeature
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import EVERYTHING, QueuedPod
@@ -265,17 +265,17 @@ class GangFeature(GroupFeature):
         times = (self._reports.next_wakeup_s(), self._conditions.next_wakeup_s())
         return min((at_s for at_s in times if at_s is not None), default=None)
 
-    def pages(self, ask: Ask) -> Mapping[str, StatePage]:
+    def pages(self, in_loop: CallInLoop) -> Mapping[str, StatePage]:
         """Return the pages of gangs; the caches of all profiles hold the same gangs."""
         all_spellings = [one for one in self.caches if one.refs is not WorkloadRefs.ONLY]
         gangs, state = (all_spellings or self.caches)[0], self._handle.state
 
         def one(given: Mapping[str, str]) -> object:
-            return ask(partial(gang_page, gangs, state, given["namespace"], given["name"]))
+            return in_loop(partial(gang_page, gangs, state, given["namespace"], given["name"]))
 
         return {
             "/plugins/Coscheduling/gang/{namespace}/{name}": one,
-            "/plugins/Coscheduling/gangs": lambda _: ask(partial(gangs_page, gangs, state)),
+            "/plugins/Coscheduling/gangs": lambda _: in_loop(partial(gangs_page, gangs, state)),
         }
 
     def validate(self) -> None:

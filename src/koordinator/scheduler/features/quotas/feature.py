@@ -25,7 +25,7 @@ from koordinator.scheduler.features.quotas.places import QueuePlaces
 from koordinator.scheduler.features.quotas.queues import EVENTS, GATE, JobQueues, QueuedQuotas
 from koordinator.scheduler.features.quotas.revocation import QuotaRevoke, TerminatingPods
 from koordinator.scheduler.features.quotas.status import QuotaStatus
-from koordinator.scheduler.loop.feature import Ask, Feature, StatePage, Step
+from koordinator.scheduler.loop.feature import CallInLoop, Feature, StatePage, Step
 from koordinator.scheduler.loop.feature_kinds import GateFeature, GateReport
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
@@ -210,16 +210,16 @@ class QuotaFeature(Feature):
         due = [self._revoke.next_wakeup_s(), status.next_wakeup_s() if status is not None else None]
         return min((due_s for due_s in due if due_s is not None), default=None)
 
-    def pages(self, ask: Ask) -> Mapping[str, StatePage]:
+    def pages(self, in_loop: CallInLoop) -> Mapping[str, StatePage]:
         """Return the pages of quotas."""
 
         def one(given: Mapping[str, str]) -> object:
             with_pods, name = given.get("includePods") == "true", given["name"]
-            return ask(lambda: _quota_page(self._ledger(), name, with_pods=with_pods))
+            return in_loop(lambda: _quota_page(self._ledger(), name, with_pods=with_pods))
 
         def every(given: Mapping[str, str]) -> object:
             with_pods, tree = given.get("includePods") == "true", given.get("tree") or None
-            return ask(lambda: _quotas_page(self._ledger(), tree, with_pods=with_pods))
+            return in_loop(lambda: _quotas_page(self._ledger(), tree, with_pods=with_pods))
 
         return {"/plugins/ElasticQuota/quotas/{name}": one, "/plugins/ElasticQuota/quotas": every}
 

@@ -25,7 +25,7 @@ from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.features.reservations.controller import ReservationController
-from koordinator.scheduler.loop.feature import Ask, StatePage
+from koordinator.scheduler.loop.feature import CallInLoop, StatePage
 from koordinator.scheduler.loop.feature_kinds import BindingFeature, HolderFeature
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import Fact, UnschedulableReported
@@ -162,13 +162,13 @@ class ReservationFeature(HolderFeature, BindingFeature):
         """Return when the next expiry or write is due."""
         return self._controller.next_wakeup_s()
 
-    def pages(self, ask: Ask) -> Mapping[str, StatePage]:
+    def pages(self, in_loop: CallInLoop) -> Mapping[str, StatePage]:
         """Return the pages of reservations, where the plugin filters nodes."""
         if not self._has_pages:
             return {}
         state = self._handle.state
         return {
-            "/plugins/Reservation/nodeReservations/{nodeName}": lambda given: ask(
+            "/plugins/Reservation/nodeReservations/{nodeName}": lambda given: in_loop(
                 partial(_node_reservations_page, state, given["nodeName"])
             ),
             "/plugins/Reservation/reservationSelectorIndex": lambda _: SELECTOR_INDEX,

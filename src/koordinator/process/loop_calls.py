@@ -1,4 +1,4 @@
-"""Questions to the thread that owns the data.
+"""Calls of server threads, run by the thread that owns the data.
 
 A component has one thread and no locks.  Server threads submit functions that read its data, and
 the component's loop runs them between two steps.
@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
-AnswerT = TypeVar("AnswerT")
+ResultT = TypeVar("ResultT")
 
 PATIENCE_S = 10.0  # longer than a step of the loop takes; a client gives up about then as well
 
 
-class Inquiries:
-    """Queue of functions of any thread, run by one."""
+class LoopCalls:
+    """Queue of functions that any thread submits and one thread runs."""
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
@@ -25,50 +25,50 @@ class Inquiries:
         )
         self._closed = threading.Event()
 
-    def ask(self, question: Callable[[], AnswerT]) -> AnswerT:
-        """Run a question on the answering thread; return its result or raise its error.
+    def call(self, function: Callable[[], ResultT]) -> ResultT:
+        """Run a function on the loop's thread; return its result or raise its error.
 
-        Raises TimeoutError if the loop does not answer in time or has ended.
+        Raises TimeoutError if the loop does not run it in time or has ended.
         """
-        answer: Future[AnswerT] = Future()
-        self._waiting.put((answer, question))
+        future: Future[ResultT] = Future()
+        self._waiting.put((future, function))
         if self._closed.is_set():
-            self._dismiss()
+            self._cancel_waiting()
         try:
-            return answer.result(self._patience_s)
+            return future.result(self._patience_s)
         except CancelledError:
             raise TimeoutError("shutting down") from None
         except TimeoutError:
-            answer.cancel()
+            future.cancel()
             raise TimeoutError(f"busy: no answer within {self._patience_s:g} s") from None
 
-    def answer(self, most: int | None = None) -> int:
-        """Answer pending questions, at most ``most``; called by the loop of the component.
+    def run_pending(self, most: int | None = None) -> int:
+        """Run pending functions, at most ``most``; called by the loop of the component.
 
-        Returns how many there were.
+        Returns their number.
         """
-        answered = 0
-        for answer, question in self._take(most):
-            answered += 1
-            if not answer.set_running_or_notify_cancel():
+        count = 0
+        for future, function in self._take(most):
+            count += 1
+            if not future.set_running_or_notify_cancel():
                 continue
             try:
-                answer.set_result(question())
+                future.set_result(function())
             except Exception as error:  # noqa: BLE001 -- belongs to the caller, not to the loop
-                answer.set_exception(error)
-        return answered
+                future.set_exception(error)
+        return count
 
     def close(self) -> None:
-        """Reject all waiting and later inquiries, at the end of the loop."""
+        """Cancel all waiting and later calls, at the end of the loop."""
         self._closed.set()
-        self._dismiss()
+        self._cancel_waiting()
 
-    def _dismiss(self) -> None:
-        for answer, _ in self._take():
-            answer.cancel()
+    def _cancel_waiting(self) -> None:
+        for future, _ in self._take():
+            future.cancel()
 
     def _take(self, most: int | None = None) -> Iterator[tuple[Future[Any], Callable[[], Any]]]:
-        """Pop the pending questions; later ones wait for the next call."""
+        """Pop the pending functions; later ones wait for the next call."""
         waiting = self._waiting.qsize()
         for _ in range(waiting if most is None else min(most, waiting)):
             try:
