@@ -99,6 +99,24 @@ def test_bound_pod_has_a_trace_from_its_watch_event_to_its_bind() -> None:
     assert "Filter_us" in decision
 
 
+def test_pods_deleted_between_terms_of_leadership_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They would take the place of pods of the next term: the number of traced pods is bounded."""
+    monkeypatch.setattr("koordinator.scheduler.features.traces.MAX_PODS", 1)
+    world = TracedWorld()
+    world.cluster.load([node("a", cpu=4), pod("large", cpu=9)])
+    world.step()
+
+    world.traces.unwatch()
+    world.cluster.delete(Pod, "large", "default", grace_period_s=0)
+    world.scheduler = world._build()
+    world.cluster.load([pod("p", cpu=1)])
+    world.step()
+
+    assert "schedule pod" in named(world.spans())
+
+
 def test_attempts_without_a_node_are_in_the_trace() -> None:
     """Each has plugin and reason; the queue begins after the last of them."""
     world = TracedWorld()

@@ -204,8 +204,9 @@ class _Process:
         self._is_synced = bool
         self._pages.replace(application(self._endpoints()))
         self._metrics.unwatch()
-        if self._audit is not None:
-            self._audit.unwatch()
+        for each in (self._audit, self._traces):
+            if each is not None:
+                each.unwatch()
         del self._scheduler, self._cluster
 
     def _turn(self, leads: bool) -> None:

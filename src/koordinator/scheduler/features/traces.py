@@ -64,6 +64,10 @@ class PodTraces(Feature):
         #: Difference between the clock and the stopwatch that times attempts.
         self._offset_s = 0.0
 
+    def unwatch(self) -> None:
+        """Forget the pending pods of a scheduler that ends; the next one lists them again."""
+        self._pending.clear()
+
     # -- events and facts --------------------------------------------------------------------
 
     def on_pod_event(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:
