@@ -28,6 +28,7 @@ from koordinator.cli.component.flags import (
 )
 from koordinator.cli.explain.text import (
     moves_of,
+    nothing_waits,
     print_explanations,
     print_gangs,
     print_moves,
@@ -174,9 +175,15 @@ def explain_all(flags: ExplainFlags) -> None:
         causes = [_cause(*each, gangs) for each in by_cause(explained)]
         print_data({"waiting": total, "causes": causes}, flags.output)
     elif not explained:
-        console().print("no pod waits")
+        _print_that_nothing_waits(flags, live)
     else:
         print_overview(console(), explained, total, gangs)
+
+
+def _print_that_nothing_waits(flags: ExplainFlags, live: LiveObjects) -> None:
+    asks_cluster = is_live(flags.files, flags.kubeconfig, flags.context)
+    objects = filter(flags.scope.contains, live.objects)
+    console().print(nothing_waits(objects, is_live=asks_cluster))
 
 
 def _waiting(flags: ExplainFlags, live: LiveObjects) -> list[tuple[Explanation, tuple[str, ...]]]:
@@ -263,7 +270,7 @@ def explain_pod(
     if explained:
         print_explanations(console(), explained)
     elif not deleted:
-        console().print("no pod waits")
+        _print_that_nothing_waits(flags, live)
     print_moves(console(), moves)
 
 

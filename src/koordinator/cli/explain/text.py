@@ -10,12 +10,12 @@ import msgspec
 from rich.console import Console
 
 from koordinator.api.meta import KubeObject
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.cli.audit import read_entries
 from koordinator.domain.audit import AuditEntry, AuditOutcome
 from koordinator.foundation.clock import UTC
 from koordinator.foundation.quantity import Quantity
-from koordinator.foundation.text import listed
+from koordinator.foundation.text import listed, pluralized
 from koordinator.scheduler.diagnosis import amount_text
 from koordinator.scheduler.explanations import (
     Explanation,
@@ -42,6 +42,25 @@ _STATES = {
 
 EVENTS_NAMED = 4  # objects of events that are named before the rest is only counted
 IndentedLine = tuple[int, str]  # indentation and text
+
+
+def nothing_waits(objects: Iterable[KubeObject], *, is_live: bool) -> str:
+    """Return the message for a cluster in which a scheduler would place every pod.
+
+    The scheduler of a pod that nevertheless has no node in a live cluster does not work.
+    """
+    unbound = sum(
+        isinstance(obj, Pod)
+        and not (obj.spec.node_name or obj.spec.scheduling_gates or is_terminal(obj))
+        for obj in objects
+    )
+    if not is_live or not unbound:
+        return "no pod waits"
+    return (
+        f"no pod waits: {pluralized(unbound, 'pod')} without a node would be placed now\n"
+        "if they stay pending, their scheduler does not run, or has another schedulerName: koord "
+        "doctor cluster"
+    )
 
 
 def print_explanations(printer: Console, explained: Sequence[Explanation]) -> None:

@@ -114,7 +114,8 @@ def _of_kind(document: Document) -> Iterator[MigrationFinding]:
     elif document.kind == CustomResourceDefinition.KIND:
         yield from _definition(document)
     elif document.kind in WORKLOADS:
-        yield from check_workload(document)
+        if "ownerReferences" not in document.metadata:  # its owner has the same containers
+            yield from check_workload(document)
     elif document.kind == "ConfigMap":
         yield from check_config_map(document)
     elif document.kind in _WEBHOOKS:

@@ -5,7 +5,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from koordinator.cli.explain.text import print_explanations
+from koordinator.api.codec import decode
+from koordinator.api.pod import Pod
+from koordinator.cli.explain.text import nothing_waits, print_explanations
 from koordinator.scheduler.contract import Action, EventHint
 from koordinator.scheduler.explanations import Explanation, QueueStatus, changed_object
 from koordinator.scheduler.explanations.explanation import event_texts
@@ -58,3 +60,23 @@ def test_object_of_every_event_is_known(action: Action) -> None:
 
     assert texts
     assert {changed_object(text) for text in texts} == {"a Node"}
+
+
+def test_pods_that_no_scheduler_places_are_counted_in_a_live_cluster() -> None:
+    """Pending pods that would be placed wait for their scheduler; manifests have none."""
+    pods = [
+        decode({"spec": {"containers": [], **spec}, "status": {"phase": phase}}, Pod)
+        for spec, phase in (
+            ({}, "Pending"),
+            ({}, "Pending"),
+            ({"nodeName": "n"}, "Pending"),
+            ({"schedulingGates": [{"name": "g"}]}, "Pending"),
+            ({}, "Succeeded"),
+        )
+    ]
+
+    assert nothing_waits(pods, is_live=False) == "no pod waits"
+    assert nothing_waits(pods[2:], is_live=True) == "no pod waits"
+    first, second = nothing_waits(pods, is_live=True).splitlines()
+    assert first == "no pod waits: 2 pods without a node would be placed now"
+    assert second.endswith("koord doctor cluster")

@@ -270,6 +270,17 @@ def test_containers_of_workloads_are_checked(tmp_path: Path) -> None:
     assert {each["object"] for each in report.findings} == {"koordlet"}
 
 
+def test_pods_of_a_workload_repeat_none_of_its_findings(tmp_path: Path) -> None:
+    """A cluster has both; a pod without an owner is checked itself."""
+    spec = {"containers": [{"name": "c", "image": "x", "command": ["koordlet", "-addr=:9316"]}]}
+    owned = {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d"}]}
+    alone = manifest("v1", "Pod", "p", spec=spec)
+    of_daemon_set = manifest("v1", "Pod", "q", metadata=owned, spec=spec)
+
+    assert check_trees(tmp_path, alone).summary["differs"] == 2
+    assert check_trees(tmp_path, of_daemon_set).summary["differs"] == 0
+
+
 def test_scheduler_configuration_of_a_former_version_is_converted(tmp_path: Path) -> None:
     """In a file or in a ConfigMap, where the field begins with the key."""
     configuration = {
