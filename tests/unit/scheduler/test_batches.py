@@ -144,7 +144,7 @@ def problems(draw: st.DrawFn) -> Problem:
     requested[:, columns : columns + 2] -= draw(st.sampled_from((0, 30, FAR)))
     case = np.array(draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)), np.int64)
     demand = np.concatenate((demand, np.zeros((classes, 4), np.int64)), axis=1)
-    fixed = matrix(classes, n, 3, UNFIT)
+    fixed = matrix(draw(st.integers(1, classes)), n, 3, UNFIT)
     where = np.arange(columns)
     programs = []
     for number, amounts in enumerate(demand[:, :columns]):
@@ -183,6 +183,7 @@ def problems(draw: st.DrawFn) -> Problem:
         np.cumsum([len(one.formulas) for one in programs]),
         np.concatenate([one.terms for one in programs]),
         np.full((classes, n), UNFIT, np.int64),
+        np.arange(classes) % len(fixed),
         fixed,
         requested,
         nonzero,

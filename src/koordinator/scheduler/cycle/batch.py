@@ -110,6 +110,7 @@ def choose_batch(
     if int(capacity.max(initial=0)) >= EXACT_BELOW or sums >= FAR:
         return None
     slots = [table.enter(evaluation) for evaluation in evaluations]
+    node_totals, whose = table.node_totals(evaluations)
     start = min(evaluation.usage_position for evaluation in evaluations)
     since = np.array([evaluation.usage_position - start for evaluation in evaluations], np.int64)
     changed = state.usage_log.since(start)
@@ -132,7 +133,8 @@ def choose_batch(
         since,
         *arithmetic,
         table.totals,
-        table.node_totals,
+        whose,
+        node_totals,
         requested,
         nodes.nonzero[:, :n].T.copy(),
         capacity,

@@ -9,9 +9,10 @@ pods     ``kinds`` ``(p,)``: the class of each pod; ``rows`` ``(p,)``: results
 classes  ``demand`` ``(k, n_columns)``, ``demand_nonzero`` ``(k, 2)``: what a pod adds;
          ``added`` ``(k, n_cases, n_more)``: the same for the last columns, by the case
          of the row; ``scored`` ``(k,)``: the evaluation of the class
-scores   by evaluation: ``slots`` in ``best`` and ``fixed`` ``(slots, n)``; ``since``: the
-         position in the log up to which ``best`` is current; the ends of the entries in
-         ``checks`` and ``formulas`` (see ``Judgements``)
+scores   by evaluation: ``slots`` in ``best`` ``(slots, n)``; ``whose``: the row of ``fixed``
+         ``(u, n)`` with its ``node_totals``; ``since``: the position in the log up to which
+         ``best`` is current; the ends of the entries in ``checks`` and ``formulas`` (see
+         ``Judgements``)
 rows     ``requested``, ``capacity`` ``(n, n_columns)``, ``nonzero`` ``(n, 2)``, ``case`` and
          ``rank`` ``(n,)``
 log      ``log``: the rows changed before, ``filled`` of them, with space for one per pod
@@ -68,6 +69,7 @@ def _choose(  # noqa: PLR0917 (numba takes no keywords)
     formula_ends: IntArray,
     terms: IntArray,
     best: IntArray,
+    whose: IntArray,
     fixed: IntArray,
     requested: IntArray,
     nonzero: IntArray,
@@ -104,7 +106,7 @@ def _choose(  # noqa: PLR0917 (numba takes no keywords)
             return at
         since[which] = filled
         if len(changed):
-            total = fixed[slot, changed]
+            total = fixed[whose[which], changed]
             fits = total != UNFIT
             own, own_terms = _formulas_of(int(which), formulas, formula_ends, terms)
             last = own[-1] if len(own) and own[-1, 0] == FREE_OF_ALL else None
@@ -183,6 +185,7 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
     formula_ends: IntArray,
     terms: IntArray,
     best: IntArray,
+    whose: IntArray,
     fixed: IntArray,
     requested: IntArray,
     nonzero: IntArray,
@@ -232,7 +235,7 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
     for at in range(first, len(kinds)):
         kind = kinds[at]
         which = scored[kind]
-        own_best, own_fixed = best[slots[which]], fixed[slots[which]]
+        own_best, own_fixed = best[slots[which]], fixed[whose[which]]
         own_tops, own_values = tops[which], top_values[which]
         begin = since[which]
         changed = log[begin:filled]
@@ -458,7 +461,7 @@ def _signature(types: Any) -> Any:
     return (
         *(vector, written, table, table, added, vector, vector, written),
         *(table, vector, table, vector, table),
-        *(matrix, table, matrix, matrix, table, vector, vector, written, types.int64),
+        *(matrix, vector, table, matrix, matrix, table, vector, vector, written, types.int64),
         *(types.int64, written, written, vector, vector, vector, table, table),
         *(matrix, matrix, matrix, matrix, matrix, amounts, amounts, written),
     )

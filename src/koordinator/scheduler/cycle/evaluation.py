@@ -10,9 +10,11 @@ Nominated pods with at least a pod's priority: filters count them as placed.
 import operator
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
+import numpy.typing as npt
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import BoolArray, IntArray
@@ -47,12 +49,12 @@ def view_for(profile: Profile, state: ClusterState, pod: PodClass) -> Snapshot:
 
 @dataclass(slots=True, eq=False)
 class NodeFactResult:
-    """One plugin's answer that depends on node facts only: ``ok`` or ``score`` over all rows."""
+    """An answer that depends on facts of nodes only, over all rows: accepted, score or total."""
 
     version: Hashable
     layout: int
     position: int  # in the node log
-    values: BoolArray | IntArray
+    values: npt.NDArray[Any]
     used_in: int = 0  # the generation of classes of the last use
 
 
@@ -97,7 +99,7 @@ class Evaluation(Scores):
 
     @property
     def nbytes(self) -> int:
-        own = self.totals.nbytes * (3 + len(self.raw)) + _OVERHEAD
+        own = self.totals.nbytes * (1 + len(self.program.own_raw)) + _OVERHEAD
         return own + self.pod.nbytes * _DECODED
 
     def refresh(self, evaluator: "Evaluator", snapshot: Snapshot, *, rows: bool = True) -> None:
@@ -137,22 +139,18 @@ class Evaluation(Scores):
 
     def _rebuild(self, evaluator: "Evaluator", snapshot: Snapshot) -> None:
         program, pod = self.program, self.pod
-        ok = snapshot.alive.copy()
-        for part in program.node_filters:
-            np.logical_and(ok, evaluator.node_facts("filter", part, pod), out=ok)
-        total = np.zeros(len(ok), np.int64)
-        for part in program.node_scores:
-            total += part.active.weight * evaluator.node_facts("score", part, pod)
-        node_totals = np.where(ok, total, UNFIT)
-        totals, raw = self._score(snapshot, node_totals)
+        self.node_totals = evaluator.node_totals(program, pod)
+        totals, raw = self._score(snapshot, self.node_totals)
         for index, part in enumerate(program.relative):
             if part.active.plugin.reads is Reads.NODE:
-                self.raw[index] = evaluator.node_facts("score", part, pod).astype(np.int64)
+                # An array of many classes, which only changes where all of them are built again.
+                raw_facts = evaluator.node_facts("score", part, pod)
+                self.raw[index] = raw_facts.astype(np.int64, copy=False)
             else:
                 own = raw[index] if index in raw else part.active.plugin.score(snapshot, pod)
                 self.raw[index] = np.array(own, np.int64)
         self.flat = [not raw.any() for raw in self.raw]
-        evaluator.table.put(self, totals, node_totals)
+        evaluator.table.put(self, totals)
 
     def _update(self, snapshot: Snapshot, rows: IntArray) -> None:
         if len(rows) * 4 > len(self.totals):
@@ -221,6 +219,8 @@ class Evaluator:
         self._kept_bytes = 0  # an estimate: arrays grow with the nodes
         #: verdicts and scores of ``Reads.NODE`` plugins, shared by pods of equal ``hints.key``
         self._facts: OrderedDict[Hashable, NodeFactResult] = OrderedDict()
+        #: totals over these plugins, shared by pods of equal ``Program.node_key``
+        self._node_totals: OrderedDict[Hashable, NodeFactResult] = OrderedDict()
         self._generation = 0  # of classes when idle ones were last dropped
 
     @property
@@ -276,8 +276,9 @@ class Evaluator:
         self._generation = generation
         while self._kept and next(iter(self._kept.values())).used_in < generation - 1:
             self._drop_oldest()
-        while self._facts and next(iter(self._facts.values())).used_in < generation - 1:
-            self._facts.popitem(last=False)
+        for kept in (self._facts, self._node_totals):
+            while kept and next(iter(kept.values())).used_in < generation - 1:
+                kept.popitem(last=False)
 
     def _drop_oldest(self) -> None:
         dropped = self._kept.popitem(last=False)[1]
@@ -312,6 +313,41 @@ class Evaluator:
         snapshot = self.snapshot if view.has_restorable else view
         return tuple([version(snapshot) for version in program.versions])
 
+    def node_totals(self, program: Program, pod: PodClass) -> IntArray:
+        """Return the weighted totals of the plugins that read facts of nodes alone, on every row.
+
+        ``UNFIT`` where one of them rejects the pod.  Don't write to it: it is of many classes, and
+        another array once facts have changed.
+        """
+        state, snapshot = self.state, self.snapshot
+        parts = (*program.node_filters, *program.node_scores)
+        versions = tuple(
+            version(snapshot)
+            for version in dict.fromkeys(part.active.hints.version for part in parts)
+            if version is not None
+        )
+        key, layout = (program.node_key, state.axis.generation), state.layout
+        known = self._node_totals.get(key)
+        if (
+            known is None
+            or known.layout != layout
+            or known.position != state.node_log.position
+            or known.version != versions
+        ):
+            ok = snapshot.alive.copy()
+            for part in program.node_filters:
+                np.logical_and(ok, self.node_facts("filter", part, pod), out=ok)
+            total = np.zeros(len(ok), np.int64)
+            for part in program.node_scores:
+                total += part.active.weight * self.node_facts("score", part, pod)
+            totals = np.where(ok, total, UNFIT)
+            known = NodeFactResult(versions, layout, state.node_log.position, totals)
+            self._node_totals[key] = known
+            self._bound(self._node_totals, totals.nbytes)
+        self._node_totals.move_to_end(key)
+        known.used_in = state.classes.generation
+        return known.values
+
     def node_facts(self, method: str, part: PluginPart, pod: PodClass) -> BoolArray | IntArray:
         """Return a ``Reads.NODE`` plugin's verdict or raw score for every row.
 
@@ -331,15 +367,19 @@ class Evaluator:
             values = self._results_of(method, active, snapshot, pod)
             facts = NodeFactResult(version, state.layout, state.node_log.position, values)
             self._facts[key] = facts
-            bound = max(64, self._keep_bytes // 8 // (values.nbytes + _OVERHEAD))
-            while len(self._facts) > bound:
-                self._facts.popitem(last=False)
+            self._bound(self._facts, values.nbytes)
         elif len(rows):
             facts.values[rows] = self._results_of(method, active, snapshot[rows], pod)
             facts.position = state.node_log.position
         self._facts.move_to_end(key)
         facts.used_in = state.classes.generation
         return facts.values
+
+    def _bound(self, kept: "OrderedDict[Hashable, NodeFactResult]", nbytes: int) -> None:
+        """Drop the results unused for longest, where each takes so many bytes."""
+        bound = max(64, self._keep_bytes // 8 // (nbytes + _OVERHEAD))
+        while len(kept) > bound:
+            kept.popitem(last=False)
 
     @staticmethod
     def _results_of(

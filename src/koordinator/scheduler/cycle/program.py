@@ -37,6 +37,8 @@ class Program:
     reserve: tuple[tuple[ActivePlugin, bool], ...]
     node_filters: tuple[PluginPart, ...]
     node_scores: tuple[PluginPart, ...]
+    #: what the node filters and scores read of the pod
+    node_key: Hashable
     usage_filters: tuple[PluginPart, ...]
     usage_scores: tuple[PluginPart, ...]
     arithmetic: Arithmetic  # the usage filters and scores that are plain arithmetic
@@ -67,6 +69,11 @@ class Program:
             and len(self.joint) <= 1
             and all(part.active.hints.columns is not None for part, _ in self.joint)
         )
+
+    @property
+    def own_raw(self) -> list[PluginPart]:
+        """The relative plugins whose raw scores change with pods: each class has its own."""
+        return [part for part in self.relative if part.active.plugin.reads is not Reads.NODE]
 
     @property
     def key(self) -> Hashable:
@@ -150,6 +157,10 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         ),
         node_filters=tuple(lists["node_f"]),
         node_scores=tuple(lists["node_s"]),
+        node_key=tuple(
+            tuple((part.active.name, part.key) for part in lists[kind])
+            for kind in ("node_f", "node_s")
+        ),
         usage_filters=tuple(lists["usage_f"]),
         usage_scores=tuple(lists["usage_s"]),
         arithmetic=Arithmetic(

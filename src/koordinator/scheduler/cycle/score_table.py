@@ -3,6 +3,8 @@
 ``total`` is ``(n,)``, ``UNFIT`` where the node does not take the pod.
 """
 
+import operator
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +19,7 @@ _DIVIDED: Final = 4096  # raw scores for which division is done once, not per no
 
 
 class Scores:
-    """Results for a class of pods on all rows, which may lie in a table.
+    """Results for a class of pods on all rows.
 
     ``totals`` are the weighted totals where a node takes the pod and ``UNFIT`` elsewhere;
     ``node_totals`` are totals over the plugins that read facts of nodes alone.
@@ -27,24 +29,24 @@ class Scores:
 
     def __init__(self) -> None:
         self.totals: IntArray = np.zeros(0, np.int64)
-        self.node_totals: IntArray = np.zeros(0, np.int64)
-        self.slot = -1  # in the table; -1: the arrays are not in it
+        self.node_totals: IntArray = np.zeros(0, np.int64)  # of many classes: don't write to it
+        self.slot = -1  # of ``totals`` in a table; -1: they are not in it
 
 
 class ScoreTable:
-    """``totals`` and ``node_totals`` of some evaluations, ``(slots, n_rows)`` each.
+    """``totals`` of some evaluations, ``(slots, n_rows)``.
 
-    The arrays of an evaluation with a slot are views of its rows here.
+    The array of an evaluation with a slot is a view of its row here.
     """
 
     def __init__(self) -> None:
         self.totals: IntArray = np.zeros((0, 0), np.int64)
-        self.node_totals: IntArray = np.zeros((0, 0), np.int64)
         self._owners: dict[int, Scores] = {}
         self._free: list[int] = []
+        self._stacked: tuple[list[IntArray], IntArray] = ([], self.totals)
 
     def enter(self, scored: Scores) -> int:
-        """Move the arrays of an evaluation here; return its slot."""
+        """Move the totals of an evaluation here; return its slot."""
         if scored.slot < 0:
             if len(scored.totals) != self.totals.shape[1]:
                 self._start_over(len(scored.totals))
@@ -52,30 +54,44 @@ class ScoreTable:
                 self._grow()
             scored.slot = self._free.pop()
             self._owners[scored.slot] = scored
-            self.totals[scored.slot], self.node_totals[scored.slot] = (
-                scored.totals,
-                scored.node_totals,
-            )
-            self._show(scored)
+            self.totals[scored.slot] = scored.totals
+            scored.totals = self.totals[scored.slot]
         return scored.slot
 
     def leave(self, scored: Scores) -> None:
-        """Free the slot of an evaluation, if it has one; its arrays are then stale."""
+        """Free the slot of an evaluation, if it has one; its totals are then stale."""
         if scored.slot >= 0:
             del self._owners[scored.slot]
             self._free.append(scored.slot)
             scored.slot = -1
 
-    def put(self, scored: Scores, totals: IntArray, node_totals: IntArray) -> None:
-        """Replace the arrays of an evaluation, where they are."""
+    def put(self, scored: Scores, totals: IntArray) -> None:
+        """Replace the totals of an evaluation, where they are."""
         if scored.slot >= 0 and len(totals) == self.totals.shape[1]:
-            scored.totals[:], scored.node_totals[:] = totals, node_totals
+            scored.totals[:] = totals
         else:
             self.leave(scored)
-            scored.totals, scored.node_totals = totals, node_totals
+            scored.totals = totals
 
-    def _show(self, scored: Scores) -> None:
-        scored.totals, scored.node_totals = self.totals[scored.slot], self.node_totals[scored.slot]
+    def node_totals(self, scored: Sequence[Scores]) -> tuple[IntArray, IntArray]:
+        """Return the different ``node_totals`` of evaluations, ``(u, n_rows)``, and which is whose.
+
+        The matrix is kept until other arrays are stacked.
+        """
+        number: dict[int, int] = {}
+        arrays: list[IntArray] = []
+        whose = []
+        for one in scored:
+            known = number.get(id(one.node_totals))
+            if known is None:
+                known = number[id(one.node_totals)] = len(arrays)
+                arrays.append(one.node_totals)
+            whose.append(known)
+        before, stacked = self._stacked
+        if len(before) != len(arrays) or any(map(operator.is_not, before, arrays)):
+            stacked = np.stack(arrays)
+            self._stacked = arrays, stacked
+        return stacked, np.array(whose, np.int64)
 
     def _start_over(self, rows: int) -> None:
         """Make room for arrays of another length; those here are of a number of nodes before."""
@@ -83,18 +99,17 @@ class ScoreTable:
             scored.slot = -1
         self._owners.clear()
         self._free.clear()
-        self.totals, self.node_totals = np.empty((2, 0, rows), np.int64)
+        self.totals = np.empty((0, rows), np.int64)
 
     def _grow(self) -> None:
         slots, rows = self.totals.shape
         more = max(slots, _AT_FIRST)
-        for name in ("totals", "node_totals"):
-            wider = np.empty((slots + more, rows), np.int64)
-            wider[:slots] = getattr(self, name)
-            setattr(self, name, wider)
+        wider = np.empty((slots + more, rows), np.int64)
+        wider[:slots] = self.totals
+        self.totals = wider
         self._free += range(slots + more - 1, slots - 1, -1)
-        for scored in self._owners.values():
-            self._show(scored)
+        for slot, scored in self._owners.items():
+            scored.totals = wider[slot]
 
 
 def _spread_onto(total: IntArray, raw: IntArray, weight: int, reverse: bool) -> IntArray:
