@@ -23,7 +23,7 @@ from koordinator.manager.metrics import ManagerMetrics
 from koordinator.process.termination import FaultMetrics
 from koordinator.scheduler.features.auditor.metrics import AuditorMetrics
 from koordinator.vgpu_monitor.metrics import VgpuCollector
-from koordinator.vgpu_monitor.monitor import VgpuPicture
+from koordinator.vgpu_monitor.monitor import VgpuSnapshot
 from koordinator.yarn.app import YarnMetrics
 
 _TYPES = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram", "Summary": "summary"}
@@ -54,7 +54,7 @@ _EXPORTS: Final[Sequence[tuple[str, _Exports]]] = (
     (
         "koord vgpu-monitor",
         lambda registry: registry.register(
-            VgpuCollector("", VgpuPicture, NoGpus(), VirtualClock(0.0), with_old_names=True)
+            VgpuCollector("", VgpuSnapshot, NoGpus(), VirtualClock(0.0), with_old_names=True)
         ),
     ),
     ("koord-yarn-operator", partial(FaultMetrics, "koord_yarn_operator")),

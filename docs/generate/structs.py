@@ -11,7 +11,7 @@ from docs.generate.dated import Row, dated_table, deprecation
 from docs.generate.markdown import code
 from msgspec import NODEFAULT, inspect
 
-from koordinator.api.bounds import ANY, Accepted, Bounds, accepted_by
+from koordinator.api.bounds import ANY, AcceptedValues, Bounds, accepted_by
 from koordinator.api.field_comments import field_comments, with_values
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.quantity import Quantity
@@ -144,7 +144,7 @@ def _fields(
             yield from _fields(inner, f"{path}{suffix}.", (*outer, inner.cls), within)
 
 
-def _limits(limits: Accepted) -> str:
+def _limits(limits: AcceptedValues) -> str:
     """Return what the manager and the node agent accept in a field."""
     texts = [" or ".join(map(code, limits.words)), _range(limits.configured)]
     if limits.node is not None and limits.node != limits.configured:

@@ -60,7 +60,7 @@ FLAG: Final = Bounds(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedValues:
     """Accepted values of a field: a number within bounds, or one of some words.
 
     ``node`` is None where the agent follows whatever is decoded; a number beyond ``written`` it
@@ -91,17 +91,19 @@ def bounded(
     if schema.above is not None:
         raise BugError(f"a CRD cannot state an exclusive bound, got more than {schema.above}")
     return Meta(
-        ge=schema.least, le=schema.most, extra={_KEY: Accepted(configured, node, written, exceeds)}
+        ge=schema.least,
+        le=schema.most,
+        extra={_KEY: AcceptedValues(configured, node, written, exceeds)},
     )
 
 
 def one_of(*words: str) -> Meta:
     """Declare the words that the agent knows; decoding takes any."""
-    return Meta(extra={_KEY: Accepted(words=words)})
+    return Meta(extra={_KEY: AcceptedValues(words=words)})
 
 
 @cache
-def accepted_by(kind: type[msgspec.Struct]) -> Mapping[str, Accepted]:
+def accepted_by(kind: type[msgspec.Struct]) -> Mapping[str, AcceptedValues]:
     """Return the accepted values of the fields of a struct that declare them, by attribute."""
     return MappingProxyType(
         {field.name: accepted for field in _fields(kind) if (accepted := _accepted(field.type))}
@@ -122,7 +124,7 @@ def attribute_of(kind: type[msgspec.Struct], name: str) -> str:
 
 def accepted_within(
     kind: type[msgspec.Struct], skipped: AbstractSet[str] = frozenset()
-) -> Iterator[tuple[str, Accepted]]:
+) -> Iterator[tuple[str, AcceptedValues]]:
     """Yield the JSON name and accepted values of each field of a struct and of nested structs.
 
     Fields with a JSON name in ``skipped`` are omitted.
@@ -143,10 +145,10 @@ def _fields(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
     return info.fields if isinstance(info, inspect.StructType) else ()
 
 
-def _accepted(node: inspect.Type) -> Accepted | None:
+def _accepted(node: inspect.Type) -> AcceptedValues | None:
     for each in _members(node):
         if isinstance(each, inspect.Metadata) and each.extra and _KEY in each.extra:
-            accepted: Accepted = each.extra[_KEY]
+            accepted: AcceptedValues = each.extra[_KEY]
             return accepted
     return None
 

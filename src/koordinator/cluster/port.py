@@ -125,7 +125,7 @@ def guarded(patch: ObjectPatch) -> JsonObject:
     return {**patch.merge_patch, "metadata": {**meta, "uid": patch.uid}}
 
 
-class Binds(Protocol):
+class PendingBinds(Protocol):
     """Binds in flight."""
 
     def finished(self) -> Sequence[tuple[int, ClusterError | None]]:
@@ -257,7 +257,7 @@ class Cluster(Reader, Protocol):
         Raises NotFoundError; ConflictError if ``uid`` is given and differs from the object's.
         """
 
-    def bind(self, bindings: Sequence[Binding]) -> Binds:
+    def bind(self, bindings: Sequence[Binding]) -> PendingBinds:
         """Start to bind pods to nodes.
 
         Bindings are independent of one another: one may fail and the next succeed.  In one write a

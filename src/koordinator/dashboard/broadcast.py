@@ -13,14 +13,14 @@ from contextlib import suppress
 from typing import Any
 
 from koordinator.dashboard.access import EVERYTHING, NOTHING_PRIVATE, PrivateNames, ViewScope
-from koordinator.dashboard.frames import SCOPES_PER_FRAME, FrameEncoder, Published, SharedWork
+from koordinator.dashboard.frames import SCOPES_PER_FRAME, FrameEncoder, SentState, SharedWork
 from koordinator.dashboard.overview import ClusterOverview
 
 MAX_QUEUED_FRAMES = 8  # of a reader; beyond it a full frame replaces the queue
 MAX_READERS = 192  # of the server's 256 connections; the rest is for the readers' queries
 MAX_READERS_PER_USER = 32
 
-Delivery = tuple["_Channel", Published, bytes]
+Delivery = tuple["_Channel", SentState, bytes]
 
 
 class OverviewReader:
@@ -89,10 +89,10 @@ class _Channel:
         #: Owned by the publishing thread.
         self.encoder = FrameEncoder(scope, heading)
         self.readers: set[OverviewReader] = set()
-        self._published: Published | None = None
+        self._published: SentState | None = None
         self._full: tuple[int, bytes] = (0, b"")
 
-    def deliver(self, published: Published, frame: bytes) -> None:
+    def deliver(self, published: SentState, frame: bytes) -> None:
         self._published = published
         for reader in self.readers:
             reader.put(frame)

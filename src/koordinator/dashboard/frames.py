@@ -97,7 +97,7 @@ def _cause(
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class SentState:
     """State that was sent last to the readers of one scope."""
 
     number: int
@@ -139,7 +139,7 @@ class FrameEncoder:
 
     def __init__(self, scope: ViewScope, heading: Mapping[str, Any]) -> None:
         self.scope, self._heading = scope, dict(heading)
-        self._last: Published | None = None
+        self._last: SentState | None = None
         self._inputs: tuple[object, ...] = ()  # of ``waiting`` and ``causes``
         self._next_causes = 0  # number of the next frame that may carry causes
 
@@ -149,7 +149,7 @@ class FrameEncoder:
         remedies: Mapping[str, str],
         names: PrivateNames,
         shared: SharedWork | None = None,
-    ) -> tuple[Published, bytes]:
+    ) -> tuple[SentState, bytes]:
         """Return the published state and its frame for readers that have the previous one.
 
         ``names`` and ``shared`` belong to this overview.
@@ -176,7 +176,7 @@ class FrameEncoder:
         remedies: Mapping[str, str],
         names: PrivateNames,
         shared: SharedWork,
-    ) -> Published:
+    ) -> SentState:
         last, scope = self._last, self.scope
         number = last.number + 1 if last is not None else 1
         inputs = (overview.waiting, names, dict(remedies))
@@ -194,7 +194,7 @@ class FrameEncoder:
             self._inputs = inputs
         nodes, totals = visible_nodes(overview.nodes, overview.totals, scope)
         sent = self._causes_to_send(number, causes)
-        return Published(number, overview.status, nodes, totals, waiting, causes, sent)
+        return SentState(number, overview.status, nodes, totals, waiting, causes, sent)
 
     def _causes_to_send(self, number: int, causes: bytes) -> bytes:
         """Return the causes for this frame; large ones are updated less often."""
@@ -206,7 +206,7 @@ class FrameEncoder:
         self._next_causes = number + len(causes) // CAUSES_BYTES
         return causes
 
-    def full(self, published: Published) -> bytes:
+    def full(self, published: SentState) -> bytes:
         """Return a frame with the complete state, for a new reader.  Thread-safe."""
         facts = published.nodes.facts
         frame: dict[str, Any] = {
@@ -229,7 +229,7 @@ class FrameEncoder:
         return msgspec.json.encode(frame)
 
 
-def _moment(published: Published) -> dict[str, Any]:
+def _moment(published: SentState) -> dict[str, Any]:
     totals = published.totals
     return {
         "status": published.status,

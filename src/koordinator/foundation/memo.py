@@ -16,7 +16,7 @@ class Memo(Generic[T]):
 
     __slots__ = ()
 
-    def of(self, about: "Remembering", work_out: Callable[[*Ts], T], *args: *Ts) -> T:
+    def of(self, about: "MemoOwner", work_out: Callable[[*Ts], T], *args: *Ts) -> T:
         """Return ``work_out(*args)``, worked out once for the object.
 
         What ``work_out`` raises is raised, and nothing is kept.
@@ -28,7 +28,7 @@ class Memo(Generic[T]):
         return value
 
     def as_of(
-        self, about: "Remembering", version: Hashable, work_out: Callable[[*Ts], T], *args: *Ts
+        self, about: "MemoOwner", version: Hashable, work_out: Callable[[*Ts], T], *args: *Ts
     ) -> T:
         """Return ``work_out(*args)``, worked out again when the version is another one."""
         known = about.memory.get(self)
@@ -37,11 +37,11 @@ class Memo(Generic[T]):
         value: T = known[1]
         return value
 
-    def forget(self, about: "Remembering") -> None:
+    def forget(self, about: "MemoOwner") -> None:
         """Drop the cached value of an object."""
         about.memory.pop(self, None)
 
-    def peek(self, about: "Remembering") -> T | None:
+    def peek(self, about: "MemoOwner") -> T | None:
         """Return the cached value of an object, of any version; None if there is none."""
         known = about.memory.get(self)
         return None if known is None else known[1]
@@ -50,7 +50,7 @@ class Memo(Generic[T]):
 Memory = dict[Memo[Any], tuple[Hashable, Any]]
 
 
-class Remembering(Protocol):
+class MemoOwner(Protocol):
     """An object that memos keep things with."""
 
     @property

@@ -18,7 +18,7 @@ from koordinator.api.device import Device, DeviceInfo, DeviceType
 from koordinator.api.dynamic_resources import DeviceRequestAllocationResult, ResourceClaim
 from koordinator.api.pod import Container, Pod
 from koordinator.cluster.port import Cluster
-from koordinator.domain.devices.allocation import RATIO, Taken, amounts_of, to_annotation
+from koordinator.domain.devices.allocation import RATIO, TakenDevice, amounts_of, to_annotation
 from koordinator.domain.dynamic_resources.allocation import claim_names
 from koordinator.domain.dynamic_resources.node_gpus import (
     CDI_KIND,
@@ -335,6 +335,6 @@ class GpuClaims:
             claim = self._cluster.get(ResourceClaim, name, namespace)
         return claimed_gpus(claim, request).get(self._node, ())
 
-    def _granted(self, gpu: ClaimedGpu) -> Taken:
+    def _granted(self, gpu: ClaimedGpu) -> TakenDevice:
         known = self._gpus.get(gpu.minor)
         return gpu.granted(amounts_of(_GPU, known.resources if known is not None else {}))

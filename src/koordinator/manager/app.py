@@ -53,7 +53,7 @@ from koordinator.manager.controllers import (
 from koordinator.manager.metrics import ManagerMetrics
 from koordinator.manager.mirror import Controller, Key, Mirror, QueueMirror
 from koordinator.manager.node_resources.calculation import ALL_PLUGINS, NodePlugin
-from koordinator.manager.node_resources.reconciler import Synced, reconcile_node_resource
+from koordinator.manager.node_resources.reconciler import LastWrites, reconcile_node_resource
 from koordinator.manager.queue_units.controller import QueueUnitOptions, reconcile_queue_units
 from koordinator.manager.queue_units.visibility import QueueVisibility
 from koordinator.manager.writes import (
@@ -158,7 +158,7 @@ class Manager:
         self._queue: ReconcileQueue[Key] = ReconcileQueue()
         self._watch = SyncedWatch(lambda: cluster.watch(self._watched(), self._selectors()))
         self._is_configured = False
-        self._synced: dict[str, Synced] = {}
+        self._synced: dict[str, LastWrites] = {}
         self._controllers = self.options.working
         self._replaces_resources = REPLACE_RESOURCES in self.options.gates
         self._rate_limiter = RateLimiter(self.options.profiles)
@@ -284,7 +284,7 @@ class Manager:
         if isinstance(obj, NodeMetric | Node):
             self._synced.pop(obj.key, None)
         if isinstance(obj, NodeResourceTopology) and obj.key in self._synced:
-            self._synced[obj.key] = Synced(status_s=self._synced[obj.key].status_s)
+            self._synced[obj.key] = LastWrites(status_s=self._synced[obj.key].status_s)
         if isinstance(obj, Node) and self._metrics is not None:
             self._metrics.forget(obj.key)
 
@@ -371,7 +371,7 @@ class Manager:
         outcome = reconcile_node_resource(
             view,
             self._strategies,
-            self._synced.get(name, Synced()),
+            self._synced.get(name, LastWrites()),
             self._wall_clock.now_s(),
             plugins=self.options.plugins,
             shows_shared_gpus=SYNC_GPU_SHARED in self.options.gates,

@@ -17,7 +17,10 @@ from koordinator.foundation.errors import FaultHandler, raise_fault
 from koordinator.scheduler.contract import ActivePlugin, Profile, SchedulerExtender
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.features.deferred_resizes import DeferredResizeFeature
-from koordinator.scheduler.features.explanations import AnswerFeature, ExplanationFeature
+from koordinator.scheduler.features.explanations import (
+    ExplanationFeature,
+    ScheduleExplanationFeature,
+)
 from koordinator.scheduler.features.extenders import ExtenderFeature
 from koordinator.scheduler.features.gangs import GangFeature, NoPlaces
 from koordinator.scheduler.features.load_reports import LoadReportFeature
@@ -166,7 +169,11 @@ def _auditors(
 
 def _explanations(handle: SchedulerHandle) -> list[Feature]:
     pages = ExplanationFeature(handle)
-    return [pages, AnswerFeature(handle)] if handle.options.answers_explanations else [pages]
+    return (
+        [pages, ScheduleExplanationFeature(handle)]
+        if handle.options.answers_explanations
+        else [pages]
+    )
 
 
 class _Measured:

@@ -127,7 +127,7 @@ class _Row:
 
 
 @dataclass(slots=True)
-class Tally:
+class ColocationCounters:
     """Counters of a run; ``cores`` is the sum over all nodes."""
 
     cores: float

@@ -56,7 +56,7 @@ class StayingPod(Struct, frozen=True, rename="camel"):
     detail: str
 
 
-class NodeOutlook(Struct, frozen=True, rename="camel"):
+class NodeForecast(Struct, frozen=True, rename="camel"):
     """Node before and after all moves: number of pods, requested and used shares."""
 
     node: str
@@ -70,7 +70,7 @@ class MovePlan(Struct, frozen=True, rename="camel"):
 
     moves: tuple[PlannedMove, ...]
     stays: tuple[StayingPod, ...]
-    nodes: tuple[NodeOutlook, ...]  # sources and targets of the moves
+    nodes: tuple[NodeForecast, ...]  # sources and targets of the moves
     cycles: int  # number of cycles until a pod was selected
     is_proven: bool
     problems: tuple[str, ...] = ()

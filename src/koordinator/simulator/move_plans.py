@@ -43,7 +43,7 @@ from koordinator.simulator.move_plan import (
     BudgetLeft,
     MoveCost,
     MovePlan,
-    NodeOutlook,
+    NodeForecast,
     PlannedMove,
     StayingPod,
 )
@@ -242,7 +242,7 @@ class _Outlook:
                 used[obj.metadata.name] = total or own
         return cls(has, requested, pods, used, used_by)
 
-    def after(self, moves: Sequence[MoveVerdict]) -> tuple[NodeOutlook, ...]:
+    def after(self, moves: Sequence[MoveVerdict]) -> tuple[NodeForecast, ...]:
         """Return the source and target nodes of the moves before and after, sorted by name."""
         pods: dict[str, int] = {}
         requested: dict[str, dict[str, int]] = {}
@@ -260,7 +260,7 @@ class _Outlook:
                     usage = self.used_by.get(move.pod.key, {})
                     _add(used.setdefault(node, {}), usage, sign)
         return tuple(
-            NodeOutlook(
+            NodeForecast(
                 node=node,
                 pods=(self.pods.get(node, 0), self.pods.get(node, 0) + pods[node]),
                 requested=self._shares(node, self.requested, requested[node]),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from koordinator.simulator.move_plan import (
     MoveCost,
     MovePlan,
-    NodeOutlook,
+    NodeForecast,
     PlannedMove,
     StayingPod,
 )
@@ -85,7 +85,7 @@ def _section(
     return PageSection(title=title, tables=(table,))
 
 
-def _nodes(nodes: Sequence[NodeOutlook]) -> PageSection:
+def _nodes(nodes: Sequence[NodeForecast]) -> PageSection:
     title = "Nodes before and after"
     names = list(dict.fromkeys(name for node in nodes for name in (*node.requested, *node.used)))
     table = PageTable(

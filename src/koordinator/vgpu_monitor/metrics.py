@@ -17,7 +17,7 @@ from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import HostError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.gpus import Gpus, GpuUsage
-from koordinator.vgpu_monitor.monitor import VgpuPicture
+from koordinator.vgpu_monitor.monitor import VgpuSnapshot
 from koordinator.vgpu_monitor.placement import RegionOwner
 from koordinator.vgpu_monitor.region import UUID_SHOWN, DeviceUse
 
@@ -158,7 +158,7 @@ class VgpuCollector(Collector):
     def __init__(
         self,
         node: str,
-        snapshot: Callable[[], VgpuPicture],
+        snapshot: Callable[[], VgpuSnapshot],
         gpus: Gpus,
         clock: Clock,
         *,
@@ -187,7 +187,7 @@ class VgpuCollector(Collector):
         yield from self._last_kernels(rows)
         yield from _own(snapshot)
 
-    def _host(self, snapshot: VgpuPicture) -> Iterator[GaugeMetricFamily]:
+    def _host(self, snapshot: VgpuSnapshot) -> Iterator[GaugeMetricFamily]:
         try:
             with self._driver_lock:
                 usage = [use for use in self._gpus.usage() if not use.pid]
@@ -222,7 +222,7 @@ class VgpuCollector(Collector):
             yield metric
 
 
-def _rows(snapshot: VgpuPicture) -> Iterator[_Row]:
+def _rows(snapshot: VgpuSnapshot) -> Iterator[_Row]:
     """Yield a row per GPU of a container, limited to GPUs that are allocated to its pod.
 
     A container that has not used its GPUs yet has its limits and no usage.
@@ -254,7 +254,7 @@ def _uuids(owner: RegionOwner, known: Mapping[int, str]) -> dict[int, str]:
     }
 
 
-def _own(snapshot: VgpuPicture) -> Iterator[GaugeMetricFamily]:
+def _own(snapshot: VgpuSnapshot) -> Iterator[GaugeMetricFamily]:
     metric = GaugeMetricFamily(
         "koord_vgpu_monitor_regions", "Number of regions by state.", labels=["state"]
     )

@@ -49,7 +49,7 @@ class OwnedRegion:
 
 
 @dataclass(frozen=True, slots=True)
-class VgpuPicture:
+class VgpuSnapshot:
     """Result of the last round; ``refused`` has the reasons by folder.
 
     ``idle`` are containers with a folder but without a region, which the library creates with the
@@ -87,7 +87,7 @@ class VgpuMonitor:
         wall_clock: Clock | None = None,
         retention_s: float = RETENTION_S,
     ) -> None:
-        self.snapshot = VgpuPicture()
+        self.snapshot = VgpuSnapshot()
         self._clock = clock
         self._wall_clock = wall_clock or clock
         self._regions = regions
@@ -185,7 +185,7 @@ class VgpuMonitor:
                 each.file.close()
         for name in refused.keys() - self.snapshot.refused.keys():
             log.warning("region refused", extra={"folder": name, "why": refused[name]})
-        self.snapshot = VgpuPicture(
+        self.snapshot = VgpuSnapshot(
             [OwnedRegion(each.owner, each.reading, each.name in waiting) for each in opened],
             [
                 owner

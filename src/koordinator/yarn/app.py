@@ -46,7 +46,7 @@ from koordinator.yarn.account import (
     read_shares,
     settle,
 )
-from koordinator.yarn.follower import UNCONFIRMED_LIMIT_S, YarnFollower, YarnNews
+from koordinator.yarn.follower import UNCONFIRMED_LIMIT_S, YarnChanges, YarnFollower
 from koordinator.yarn.mirror import (
     AS_READ,
     NodeManagerRef,
@@ -211,7 +211,7 @@ class YarnOperator:
     def _process_events(self) -> None:
         for event in self._watch.events():
             self._handle_isolated(event.object, is_deleted=event.type is EventType.DELETED)
-        changed = [self._process_news(key, each) for key, each in self._clusters.items()]
+        changed = [self._process_changes(key, each) for key, each in self._clusters.items()]
         if any(changed) and self._metrics is not None:
             self._metrics.show(
                 {key: each.nodes for key, each in self._clusters.items()},
@@ -229,8 +229,8 @@ class YarnOperator:
         for name in affected:
             self._queue.add(name)
 
-    def _process_news(self, cluster_id: str, state: YarnClusterState) -> bool:
-        wakeup = state.follower.take_news()
+    def _process_changes(self, cluster_id: str, state: YarnClusterState) -> bool:
+        wakeup = state.follower.take_changes()
         if wakeup is None:
             return False
         self._note_requests(cluster_id, state, wakeup)
@@ -252,7 +252,7 @@ class YarnOperator:
                     self._queue.add(name)
         return True
 
-    def _note_requests(self, cluster_id: str, state: YarnClusterState, wakeup: YarnNews) -> None:
+    def _note_requests(self, cluster_id: str, state: YarnClusterState, wakeup: YarnChanges) -> None:
         now_s = self._clock.now_s()
         state.drop_expired_limits(now_s)
         for node_id in wakeup.failed:

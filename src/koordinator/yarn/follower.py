@@ -36,7 +36,7 @@ _NEVER_S = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
-class YarnNews:
+class YarnChanges:
     """Changes since the last call: nodes by id, None for a removed node.
 
     ``settled`` are nodes with a completed request, ``failed`` nodes whose request may still take
@@ -101,14 +101,14 @@ class YarnFollower:
             self._requests[limit.node_id] = limit
         self._has_work.set()
 
-    def take_news(self) -> YarnNews | None:
+    def take_changes(self) -> YarnChanges | None:
         """Return the changes since the last call; None without any."""
         with self._lock:
             if not self._has_changes:
                 return None
             findings, self._findings = self._findings, _Findings()
             self._has_changes = False
-            return YarnNews(
+            return YarnChanges(
                 findings.changed,
                 findings.refused,
                 frozenset(findings.settled),

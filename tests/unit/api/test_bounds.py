@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.nodes import LAYOUT, Tree, slo
 
 from koordinator.api.annotations.node import ColocationStrategy
-from koordinator.api.bounds import ANY, Accepted, Bounds, accepted_by, bounded, json_name
+from koordinator.api.bounds import ANY, AcceptedValues, Bounds, accepted_by, bounded, json_name
 from koordinator.api.codec import decode
 from koordinator.api.core import ConfigMap
 from koordinator.api.meta import ObjectMeta
@@ -34,7 +34,7 @@ WIDTH = (-(2**31), 2**31 - 1)  # of an int32, which a schema expresses by its fo
 Path = tuple[str, ...]
 
 
-def fields(kind: Any, path: Path = ()) -> Iterator[tuple[Path, Accepted]]:
+def fields(kind: Any, path: Path = ()) -> Iterator[tuple[Path, AcceptedValues]]:
     """Yield every field of a struct that has bounds, by its JSON path."""
     for attribute, accepted in accepted_by(kind).items():
         yield (*path, json_name(kind, attribute)), accepted
@@ -121,7 +121,9 @@ def agent_error(path: Path, value: object) -> str:
 
 
 @pytest.mark.parametrize(("path", "accepted"), NUMBERS, ids=lambda each: str(each)[:60])
-def test_the_crd_and_decoding_have_the_bounds_of_the_type(path: Path, accepted: Accepted) -> None:
+def test_the_crd_and_decoding_have_the_bounds_of_the_type(
+    path: Path, accepted: AcceptedValues
+) -> None:
     """At each bound and beside it."""
     bounds = schema_bounds(path)
 
@@ -130,7 +132,7 @@ def test_the_crd_and_decoding_have_the_bounds_of_the_type(path: Path, accepted: 
 
 
 @pytest.mark.parametrize(("path", "accepted"), NUMBERS, ids=lambda each: str(each)[:60])
-def test_the_webhook_has_the_bounds_of_the_type(path: Path, accepted: Accepted) -> None:
+def test_the_webhook_has_the_bounds_of_the_type(path: Path, accepted: AcceptedValues) -> None:
     """A number beyond is refused, by its own name; one within isn't for its bounds."""
     section, inner = SECTIONS.get(path[0]), path[1:]
     if section is None or {"blkioQOS", "networkQOS"} & set(path):
@@ -147,7 +149,7 @@ def test_the_webhook_has_the_bounds_of_the_type(path: Path, accepted: Accepted) 
 
 @pytest.mark.parametrize(("path", "accepted"), OF_COLOCATION, ids=lambda each: str(each)[:60])
 def test_the_webhook_has_the_bounds_of_a_colocation_strategy(
-    path: Path, accepted: Accepted
+    path: Path, accepted: AcceptedValues
 ) -> None:
     """The annotation of a node takes anything; the ConfigMap doesn't."""
     for number in edges(accepted.configured):
@@ -157,7 +159,7 @@ def test_the_webhook_has_the_bounds_of_a_colocation_strategy(
 
 
 @pytest.mark.parametrize(("path", "accepted"), NUMBERS, ids=lambda each: str(each)[:60])
-def test_the_agent_has_the_bounds_of_the_type(path: Path, accepted: Accepted) -> None:
+def test_the_agent_has_the_bounds_of_the_type(path: Path, accepted: AcceptedValues) -> None:
     """Of what is decoded it refuses what no node can follow, and nothing else."""
     for number in edges(schema_bounds(path), accepted.configured, accepted.node):
         if not is_decoded(path, number):
@@ -179,7 +181,7 @@ def test_the_agent_has_the_bounds_of_the_type(path: Path, accepted: Accepted) ->
     [(path, each) for path, each in NUMBERS if each.written != ANY],
     ids=lambda each: str(each)[:60],
 )
-def test_agent_skips_values_out_of_bounds(path: Path, accepted: Accepted) -> None:
+def test_agent_skips_values_out_of_bounds(path: Path, accepted: AcceptedValues) -> None:
     """The rest of the NodeSLO is followed."""
     for number in edges(accepted.written):
         spec = effective_slo(slo(**nested(path, number)), LAYOUT)
@@ -193,7 +195,9 @@ def test_agent_skips_values_out_of_bounds(path: Path, accepted: Accepted) -> Non
 
 @pytest.mark.parametrize(("path", "accepted"), WORDS, ids=lambda each: str(each)[:60])
 @given(word=st.text(max_size=8))
-def test_agent_accepts_the_choices_of_the_type(path: Path, accepted: Accepted, word: str) -> None:
+def test_agent_accepts_the_choices_of_the_type(
+    path: Path, accepted: AcceptedValues, word: str
+) -> None:
     """Any other is refused with those that are accepted."""
     for known in accepted.words:
         assert not agent_error(path, known)

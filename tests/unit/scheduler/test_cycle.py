@@ -16,7 +16,7 @@ from tests.worlds import add, configuration, device, gpu_pod, near, node, pod, s
 from koordinator.api.device import DeviceType
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.pod import Pod
-from koordinator.domain.devices.allocation import Taken
+from koordinator.domain.devices.allocation import TakenDevice
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.cycle import NodeChoice, SchedulingCycle
@@ -173,7 +173,7 @@ def test_rolled_back_transaction_leaves_no_trace(world: World) -> None:
     with Transaction(state) as transaction:
         transaction.displace(state.pods.by_key["default/g"])
         transaction.displace(state.pods.by_key["default/b"])
-        gpus = {DeviceType.GPU: (Taken(0, (10, 1024, 10, 0, 0, 0)),)}
+        gpus = {DeviceType.GPU: (TakenDevice(0, (10, 1024, 10, 0, 0, 0)),)}
         allocation = PodAllocation(gpus, NumaAllocation(cpus=0b110, zones={0: {"cpu": 2000}}))
         transaction.place(pending.key, pending, pod_class, 0, allocation)
         transaction.put_object(device("m", gpus=1))

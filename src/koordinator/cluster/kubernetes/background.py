@@ -79,7 +79,7 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
 
 
-class Background:
+class EventLoopThread:
     """An event loop in a daemon thread."""
 
     def __init__(self, name: str) -> None:

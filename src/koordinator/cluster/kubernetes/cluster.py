@@ -25,7 +25,7 @@ from koordinator.api.nesting import TOO_DEEP
 from koordinator.api.pod import Pod
 from koordinator.api.selectors import selector_text
 from koordinator.cluster.kubernetes import opaque_parts, writes
-from koordinator.cluster.kubernetes.background import Background, TokenBucket
+from koordinator.cluster.kubernetes.background import EventLoopThread, TokenBucket
 from koordinator.cluster.kubernetes.binding import BindingSender, KubernetesBinds
 from koordinator.cluster.kubernetes.credentials import Credentials
 from koordinator.cluster.kubernetes.kubelet_pods import KubeletFollower, KubeletSource
@@ -121,7 +121,7 @@ class KubernetesCluster:
         self._is_woken = False
         self._watches: list[KubernetesWatch] = []
         self._binds: WeakSet[KubernetesBinds] = WeakSet()
-        self._background = Background("kubernetes")
+        self._background = EventLoopThread("kubernetes")
         self._absent = AbsentKinds()
         self._comparisons = asyncio.Semaphore(_COMPARISONS)
 

@@ -20,7 +20,7 @@ import msgspec
 from koordinator.api.codec import decode
 from koordinator.api.meta import KubeObject, is_newer_version
 from koordinator.api.nesting import cut_nesting
-from koordinator.cluster.kubernetes.background import Background
+from koordinator.cluster.kubernetes.background import EventLoopThread
 from koordinator.cluster.kubernetes.failures import ForbiddenError
 from koordinator.cluster.kubernetes.mailbox import Follower, Item, Lines, Mailbox, WatchRefusal
 from koordinator.cluster.kubernetes.pages import (
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 _BOOKMARK = WatchEvent(EventType.BOOKMARK, KubeObject())
 
 
-class CatchUp:
+class VersionComparison:
     """Comparison of a view with the versions of a list; begins before the list is requested.
 
     The versions may come at any time later.  Where they differ, the view has to receive events
@@ -134,7 +134,7 @@ class View:
         self._line_type: type[_Line[KubeObject]] = _Line[kind_type]  # type: ignore[valid-type]  # at run time
         self._unseen: set[str] = set()  # by the list under way
         self._requested = 0  # refreshes
-        self._catch_up: CatchUp | None = None  # during a refresh
+        self._catch_up: VersionComparison | None = None  # during a refresh
 
     def apply(self, item: Item) -> Iterator[WatchEvent]:
         """Yield the events of one item.  Raises what it refuses."""
@@ -155,7 +155,7 @@ class View:
     def begin_refresh(self) -> None:
         """Begin to compare with the next list of versions, or with the next list."""
         self._requested += 1
-        self._catch_up = CatchUp(self._requested)
+        self._catch_up = VersionComparison(self._requested)
 
     def give_up_overdue(self) -> bool:
         """Return whether the stream is too slow for a refresh, which then needs a list."""
@@ -264,7 +264,7 @@ class KubernetesWatch:
 
     def __init__(
         self,
-        background: Background,
+        background: EventLoopThread,
         views: Mapping[type[KubeObject], View],
         channels: Sequence[tuple[Mailbox, Follower]],
     ) -> None:

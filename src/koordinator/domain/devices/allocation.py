@@ -91,7 +91,7 @@ def current_names(resources: Mapping[str, Value]) -> Mapping[str, Value]:
     return renamed | current
 
 
-class Taken(Struct, frozen=True):
+class TakenDevice(Struct, frozen=True):
     """Amounts allocated from one device."""
 
     minor: int
@@ -101,7 +101,7 @@ class Taken(Struct, frozen=True):
 
 
 #: Devices by type, in the order of their choice.
-Allocation = Mapping[DeviceType, tuple[Taken, ...]]
+Allocation = Mapping[DeviceType, tuple[TakenDevice, ...]]
 
 
 def completed(amounts: DeviceAmounts, total: Sequence[int]) -> DeviceAmounts:
@@ -176,7 +176,7 @@ def from_annotation(allocations: DeviceAllocations) -> Allocation:
     """
     return {
         kind: tuple(
-            Taken(
+            TakenDevice(
                 minor=device.minor,
                 amounts=amounts_of(kind, device.resources),
                 functions=device.extension.vfs if device.extension else (),
@@ -205,7 +205,7 @@ def _can_be(minor: int) -> bool:
     return 0 <= minor <= MAX_MINOR
 
 
-def _extension(taken: Taken) -> DeviceAllocationExtension | None:
+def _extension(taken: TakenDevice) -> DeviceAllocationExtension | None:
     if not taken.functions and not taken.template:
         return None
     return DeviceAllocationExtension(

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from koordinator.api.device import DeviceType
-from koordinator.domain.devices.allocation import Allocation, DeviceAmounts, Taken
+from koordinator.domain.devices.allocation import Allocation, DeviceAmounts, TakenDevice
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.pod_request import DevicePart
 from koordinator.foundation.arrays import IntArray
@@ -66,7 +66,7 @@ class DeviceUsage:
         return DeviceUsage(by_kind)
 
 
-def _changed(before: UsedDevice | None, taken: Taken, sign: int) -> UsedDevice:
+def _changed(before: UsedDevice | None, taken: TakenDevice, sign: int) -> UsedDevice:
     if before is None:
         before = UsedDevice((0,) * len(taken.amounts), times=0)
     functions = dict(before.functions)

@@ -14,7 +14,7 @@ from koordinator.domain.devices.allocation import (
     NO_NUMA_NODE,
     Allocation,
     DeviceShortage,
-    Taken,
+    TakenDevice,
     completed,
 )
 from koordinator.domain.devices.choice import Chooser, DeviceChoice, DeviceStanding, Ranking
@@ -133,7 +133,7 @@ def _standing(
 
 def _taken(
     part: DevicePart, minor: int, choice: DeviceChoice, headroom: FreeDevices, totals: IntArray
-) -> Taken:
+) -> TakenDevice:
     amounts, template = part.amounts, ""
     if part.kind is DeviceType.GPU:
         amounts, template = completed(amounts, totals[minor].tolist()), choice.template
@@ -143,7 +143,7 @@ def _taken(
         if function is None
         else (AllocatedVirtualFunction(minor=function.minor, bus_id=function.bus_id),)
     )
-    return Taken(minor, amounts, functions, template)
+    return TakenDevice(minor, amounts, functions, template)
 
 
 #: Score of NUMA nodes with the GPUs of the unconstrained choice; above any CPU or memory score.

@@ -17,7 +17,7 @@ from koordinator.domain.devices.allocation import (
     NAMES,
     RATIO,
     Allocation,
-    Taken,
+    TakenDevice,
     completed,
 )
 from koordinator.domain.dynamic_resources.allocation import devices_of
@@ -55,27 +55,27 @@ class ClaimedGpu(NamedTuple):
     minor: int
     consumed: tuple[tuple[str, int], ...] = ()  # (capacity name, nanos)
 
-    def taken(self, total: Sequence[int]) -> Taken:
+    def taken(self, total: Sequence[int]) -> TakenDevice:
         """Convert to the amounts of pods that request resources, given the GPU's total."""
         if not self.consumed:
-            return Taken(self.minor, tuple(total))
+            return TakenDevice(self.minor, tuple(total))
         core, memory = self._units_used
         # Rounded up so that a partly used GPU never counts as entirely free.
         ratio = -(-memory * 100 // total[MEMORY]) if total[MEMORY] else 0
-        return Taken(self.minor, (core, memory, ratio, *_EXTRA))
+        return TakenDevice(self.minor, (core, memory, ratio, *_EXTRA))
 
-    def granted(self, total: Sequence[int]) -> Taken:
+    def granted(self, total: Sequence[int]) -> TakenDevice:
         """Return the allocation of a pod that requests as much core and memory of such a GPU.
 
         The ratio is at least one percent, also for a GPU of unknown memory, so that it counts as a
         share.
         """
         if not self.consumed:
-            return Taken(self.minor, (*total[:RATIO], WHOLE_DEVICE, *_EXTRA))
+            return TakenDevice(self.minor, (*total[:RATIO], WHOLE_DEVICE, *_EXTRA))
         core, memory = self._units_used
         consumed = (core, memory, 0, *_EXTRA)
         ratio = completed(consumed, total)[RATIO] if total[MEMORY] else 0
-        return Taken(self.minor, (core, memory, max(ratio, 1), *_EXTRA))
+        return TakenDevice(self.minor, (core, memory, max(ratio, 1), *_EXTRA))
 
     @property
     def memory_bytes(self) -> int:

@@ -61,7 +61,7 @@ _NORMAL_FROM = 100.0
 _CPU_WORTH = 0.05 / 12
 
 
-class HoleWorth:
+class HoleValue:
     """Value of holes; keeps the fillings of the last optimum as a warm start."""
 
     def __init__(self) -> None:
@@ -270,7 +270,7 @@ class PriceModel:
     def __init__(self, kinds: NodeKinds, parameters: PriceParameters | None = None) -> None:
         self._kinds = kinds
         self._parameters = parameters or PriceParameters()
-        self._holes = HoleWorth()
+        self._holes = HoleValue()
         self._kind_program = _KindProgram(kinds)
         self._solved = 0
         self._waste: FloatArray | None = None

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from koordinator.api.bounds import Accepted, accepted_by, attribute_of, json_name
+from koordinator.api.bounds import AcceptedValues, accepted_by, attribute_of, json_name
 from koordinator.api.meta import ApiStruct
 from koordinator.api.node_slo import CPU_BURST, SYSTEM, THRESHOLD, NodeSloSpec, overlaid
 from koordinator.api.resource_qos import (
@@ -180,7 +180,7 @@ def _check_fields(section: ApiStruct, path: str) -> None:
             _check_number(value, accepted, section, field_path)
 
 
-def _check_number(value: int, accepted: Accepted, section: ApiStruct, path: str) -> None:
+def _check_number(value: int, accepted: AcceptedValues, section: ApiStruct, path: str) -> None:
     bounds = accepted.node
     if accepted.exceeds:
         lower = getattr(section, attribute_of(type(section), accepted.exceeds)) or 0

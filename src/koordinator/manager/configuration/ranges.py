@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from koordinator.api.annotations.node import ColocationStrategy
-from koordinator.api.bounds import Accepted, Bounds, accepted_within
+from koordinator.api.bounds import AcceptedValues, Bounds, accepted_within
 from koordinator.api.meta import LabelSelector
 from koordinator.api.node import Node
 from koordinator.api.node_metric import AggregatePolicy
@@ -83,7 +83,7 @@ RESOURCE_QOS: Final = ResourceQosStrategy()
 
 
 @cache
-def declared() -> Mapping[str, Accepted]:
+def declared() -> Mapping[str, AcceptedValues]:
     """Return the accepted values of the fields of all strategies, by their unique JSON name."""
     return {
         name: accepted

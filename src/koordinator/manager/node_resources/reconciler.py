@@ -209,7 +209,7 @@ def _set(prepared: PreparedNode, name: str, amount: Quantity | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class LastWrites:
     """Times of the last writes of node and topology; None before the first of this process."""
 
     status_s: float | None = None
@@ -221,7 +221,7 @@ class NodeOutcome:
     """Writes, the state to keep after they succeed, and the time to requeue the node."""
 
     writes: Sequence[Write] = ()
-    synced: Synced = Synced()
+    synced: LastWrites = LastWrites()
     again_s: float | None = None
     calculated: NodeResourceResult | None = None
     problems: Sequence[tuple[NodePlugin, str]] = ()
@@ -230,7 +230,7 @@ class NodeOutcome:
 def reconcile_node_resource(
     view: ManagedNode,
     strategies: Strategies,
-    synced: Synced,
+    synced: LastWrites,
     now_s: float,
     *,
     plugins: AbstractSet[NodePlugin] = ALL_PLUGINS,
@@ -326,7 +326,7 @@ def _guard(node: Node, patch: JsonObject) -> None:
 
 
 def _again_s(
-    calculated: NodeResourceResult, synced: Synced, update_s: int, *, waits: bool
+    calculated: NodeResourceResult, synced: LastWrites, update_s: int, *, waits: bool
 ) -> float | None:
     """Return the time to requeue: the NodeMetric expires, or a small change becomes due."""
     times = [calculated.degrades_s] if calculated.degrades_s is not None else []

@@ -20,7 +20,7 @@ from koordinator.api.codec import merge_patch, with_all_fields
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import NodeAllocatableResourceClaimStatus, Pod
-from koordinator.cluster.port import Binding, Binds, Cluster
+from koordinator.cluster.port import Binding, Cluster, PendingBinds
 from koordinator.domain.audit import AuditEntry
 from koordinator.domain.devices.vendors import is_locked, lock_text, locked
 from koordinator.foundation.arrays import IntArray
@@ -131,7 +131,7 @@ class Binder:
         self._cluster = cluster
         self._clock = clock
         self._state = state
-        self._under_way: list[tuple[Binds, dict[int, Assumed]]] = []
+        self._under_way: list[tuple[PendingBinds, dict[int, Assumed]]] = []
         self.in_flight = 0  # number of bindings under way
         self._answered: list[tuple[Assumed, ClusterError | None]] = []  # not settled yet
         self.settled: list[Ended] = []  # to be returned by ``ended``, beside those in flight

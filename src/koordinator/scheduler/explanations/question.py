@@ -43,7 +43,7 @@ class Shortages:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Pending pod with its obstacles; rows and indices refer to ``found``."""
+    """Pending pod with its obstacles; rows and indices refer to ``obstacles``."""
 
     profile: Profile
     state: ClusterState

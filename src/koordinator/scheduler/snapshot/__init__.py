@@ -21,7 +21,7 @@ from koordinator.scheduler.snapshot.axis import ResourceAxis
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
 from koordinator.scheduler.snapshot.devices import DeviceTable
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable, standing_hold
-from koordinator.scheduler.snapshot.ledgers import Changed, Ledger
+from koordinator.scheduler.snapshot.ledgers import Ledger, LedgerChanges
 from koordinator.scheduler.snapshot.nodes import Network
 from koordinator.scheduler.snapshot.objects import ObjectChange, ObjectTable
 from koordinator.scheduler.snapshot.pod_allocation import NO_ALLOCATION, PodAllocation
@@ -32,12 +32,12 @@ from koordinator.scheduler.snapshot.view import Snapshot
 
 __all__ = [
     "NO_ALLOCATION",
-    "Changed",
     "ClusterState",
     "DeviceTable",
     "Hold",
     "HoldTable",
     "Ledger",
+    "LedgerChanges",
     "Network",
     "ObjectChange",
     "ObjectTable",

@@ -20,7 +20,7 @@ ObjectKinds = tuple[type[KubeObject], ...]
 
 
 @dataclass(slots=True)
-class Changed:
+class LedgerChanges:
     """Pods and objects that a ledger has to read again; each may be new, changed or deleted."""
 
     pods: set[str] = field(default_factory=set)  # keys
@@ -35,7 +35,7 @@ class Ledger(Protocol[Source_contra]):
         """The objects that it reads besides nodes and pods."""
         ...
 
-    def catch_up(self, state: Source_contra, changed: Changed) -> None:
+    def catch_up(self, state: Source_contra, changed: LedgerChanges) -> None:
         """Bring it in line with the state: nothing else has changed since the last time."""
         ...
 
@@ -43,10 +43,12 @@ class Ledger(Protocol[Source_contra]):
 class Ledgers(Generic[Owner]):
     """The ledgers of one state; ``everything`` lists what is there, for a new one."""
 
-    def __init__(self, owner: Owner, everything: Callable[[ObjectKinds], Changed]) -> None:
+    def __init__(self, owner: Owner, everything: Callable[[ObjectKinds], LedgerChanges]) -> None:
         self._owner = owner
         self._everything = everything
-        self.kept: dict[Hashable, tuple[Any, Changed]] = {}  # ledgers, what they have not seen
+        self.kept: dict[
+            Hashable, tuple[Any, LedgerChanges]
+        ] = {}  # ledgers, what they have not seen
 
     def note_pod(self, key: str) -> None:
         """Note that a pod may have changed in any way."""

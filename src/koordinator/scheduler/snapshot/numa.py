@@ -81,7 +81,7 @@ class NumaFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class SharedNumaTraits:
     """Properties that all nodes share."""
 
     traits: tuple[bool, bool, bool]  # see ``NumaTable.traits``
@@ -108,7 +108,7 @@ class NumaTable:
         self._kinds: dict[Hashable, int] = {}  # the number of each
         self._kind: dict[int, int] = {}  # the number by row
         self._numbers = count()  # of kinds: none is given twice
-        self.surveyed: Survey | None = None
+        self.surveyed: SharedNumaTraits | None = None
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -121,12 +121,12 @@ class NumaTable:
         return self.survey.traits
 
     @property
-    def survey(self) -> Survey:
+    def survey(self) -> SharedNumaTraits:
         """Traits that all nodes have."""
         if self.surveyed is None:
             binds, policies = self.bind_policy[self.present], self.policy[self.present]
             same = (binds == binds[:1]).all() and (policies == policies[:1]).all()
-            self.surveyed = Survey(
+            self.surveyed = SharedNumaTraits(
                 traits=(
                     bool(self.policy.any()),
                     bool(self.bind_policy.any()),

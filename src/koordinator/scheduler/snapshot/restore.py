@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from koordinator.api.device import DeviceType
-from koordinator.domain.devices.allocation import Allocation, Taken
+from koordinator.domain.devices.allocation import Allocation, TakenDevice
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation
 from koordinator.scheduler.snapshot.holds import Hold
@@ -133,13 +133,13 @@ def _charge(state: ClusterState, row: int, fence: _Fence, sign: int) -> None:
 
 
 def _devices_beside(state: ClusterState, hold: Hold) -> Allocation:
-    beside: dict[DeviceType, tuple[Taken, ...]] = {}
+    beside: dict[DeviceType, tuple[TakenDevice, ...]] = {}
     for kind in hold.placed.pod_allocation.devices:
         free = np.maximum(state.nodes.devices.columns[kind].left[hold.row], 0)
         for device in hold.left.devices.get(kind, ()):
             free[device.minor] = np.maximum(free[device.minor] - np.array(device.amounts), 0)
         beside[kind] = tuple(
-            Taken(minor, tuple(amounts))
+            TakenDevice(minor, tuple(amounts))
             for minor, amounts in enumerate(free.tolist())
             if any(amounts)
         )

@@ -28,7 +28,7 @@ from koordinator.scheduler.snapshot.axis import CPU, MEMORY, PODS, ResourceAxis
 from koordinator.scheduler.snapshot.classes import NEW_BYTES, NEW_CLASSES, PodClass, PodClasses
 from koordinator.scheduler.snapshot.extended_resources import ClaimedGpuTable, ExtendedResources
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
-from koordinator.scheduler.snapshot.ledgers import Changed, Ledgers, ObjectKinds
+from koordinator.scheduler.snapshot.ledgers import LedgerChanges, Ledgers, ObjectKinds
 from koordinator.scheduler.snapshot.load import LoadTable
 from koordinator.scheduler.snapshot.nodes import Network, NodeTable
 from koordinator.scheduler.snapshot.objects import ChangeLog, ObjectTable
@@ -503,9 +503,9 @@ class ClusterState:
             self.extended.take_class(item.key, self.objects.get(DeviceClass, item.key))
         self.ledgers.note_object(item)
 
-    def _everything(self, kinds: ObjectKinds) -> Changed:
+    def _everything(self, kinds: ObjectKinds) -> LedgerChanges:
         pods = {*self.pods.by_key, *self.unbound, *(k for p in self._orphans.values() for k in p)}
-        return Changed(
+        return LedgerChanges(
             pods, {(kind, item.key) for kind in kinds for item in self.objects.all(kind)}
         )
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from koordinator.api.core import Taint
 from koordinator.domain.pod_affinity import PodScope
 from koordinator.foundation.arrays import BoolArray, IntArray
-from koordinator.foundation.memo import Memory, Remembering
+from koordinator.foundation.memo import MemoOwner, Memory
 from koordinator.scheduler.rules.load.rules import LoadRules
 from koordinator.scheduler.rules.usage_kernels import (
     Formula,
@@ -370,7 +370,7 @@ class Snapshot:
         return self._state.has_pod_owners
 
     @property
-    def shared(self) -> Remembering:
+    def shared(self) -> MemoOwner:
         """The state that all views share, as the key of memos about the whole cluster."""
         return self._state
 

@@ -46,7 +46,7 @@ class Demand:
 
 
 @dataclass(slots=True, eq=False)
-class Resident:
+class ResidentPod:
     """Running pod; ``began`` is the progress of the node's best-effort pods at its start."""
 
     run: SimulatedPod
@@ -83,7 +83,7 @@ class Fleet:
         self.rows = {name: row for row, name in enumerate(self.names)}
         self.cpu = self._amounts(nodes, CPU)
         self.memory = self._amounts(nodes, MEMORY)
-        self.residents: list[dict[str, Resident]] = [{} for _ in nodes]
+        self.residents: list[dict[str, ResidentPod]] = [{} for _ in nodes]
         self.noise = np.ones(len(nodes))
         self.best_effort_requested = np.zeros(len(nodes))  # milli-CPU
         self._cpu = {tenant: np.zeros((len(nodes), 0)) for tenant in Tenant}
@@ -101,7 +101,7 @@ class Fleet:
         column = self.kinds.column(run.submission.usage)
         memory_bytes = requests.get(names.get(MEMORY, MEMORY), requests.get(MEMORY, 0))
         in_use = int(memory_bytes * self.kinds.kinds[column].memory)
-        resident = Resident(
+        resident = ResidentPod(
             run=run,
             pod=pod,
             column=column,
@@ -117,7 +117,7 @@ class Fleet:
         self.residents[row][run.key] = resident
         self._count(row, resident, 1)
 
-    def remove(self, run: SimulatedPod) -> Resident | None:
+    def remove(self, run: SimulatedPod) -> ResidentPod | None:
         """Remove a pod; return None if it is unknown."""
         row = self.rows[run.node]
         resident = self.residents[row].pop(run.key, None)
@@ -187,7 +187,7 @@ class Fleet:
         self._cpu[demand.tenant][row, demand.column] += sign * demand.cpu_milli
         self._memory[demand.tenant][row, demand.column] += sign * demand.memory_bytes
 
-    def _count(self, row: int, resident: Resident, sign: int) -> None:
+    def _count(self, row: int, resident: ResidentPod, sign: int) -> None:
         tenant = Tenant.SERVICES
         if resident.is_best_effort:
             tenant = Tenant.BEST_EFFORT

@@ -27,11 +27,11 @@ from koordinator.simulator.colocation.fleet import DONE_S, Fleet, Loads
 from koordinator.simulator.colocation.reporters import Reporters
 from koordinator.simulator.colocation.suppression import (
     Evictors,
-    Moment,
+    FleetState,
     NodeThresholds,
     Suppressor,
 )
-from koordinator.simulator.colocation_report import ColocationReport, Sums, Tally
+from koordinator.simulator.colocation_report import ColocationCounters, ColocationReport, Sums
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.usage import Spike, UsageKinds
 from koordinator.simulator.workload import ColocationSettings, YarnSettings
@@ -83,7 +83,9 @@ class ColocationLoop:
         self._counted_s = 0.0
         self._step_began_s = 0.0
         self._manager: Manager | None = None
-        self._tally = Tally(float(self._fleet.cpu.sum()) / _MILLI, config.safe_percent, is_on)
+        self._tally = ColocationCounters(
+            float(self._fleet.cpu.sum()) / _MILLI, config.safe_percent, is_on
+        )
         if is_on:
             controllers = frozenset(Controller) - {Controller.QUOTA_PROFILE}
             options = ManagerOptions(controllers=controllers)
@@ -155,7 +157,7 @@ class ColocationLoop:
         granted = self._suppress(loads, now_s)
         if self._manager is not None:
             shares = fleet.kinds.cpu_shares(now_s)
-            self._evict(Moment(now_s, loads, shares, self._suppressor.limit, granted))
+            self._evict(FleetState(now_s, loads, shares, self._suppressor.limit, granted))
             speed = granted / np.maximum(loads.best_effort_cpu, 1.0)
             self._reporters.report(now_s, shares, speed, loads, self._up())
             self._reconcile(self._manager)
@@ -184,7 +186,7 @@ class ColocationLoop:
         self._step_began_s = now_s
         return granted
 
-    def _evict(self, moment: Moment) -> None:
+    def _evict(self, moment: FleetState) -> None:
         evictions = self._evictors.victims(self._slos, moment)
         for victim in evictions.pods:
             key = f"{victim.namespace}/{victim.name}"

@@ -35,7 +35,7 @@ from koordinator.koordlet.prediction.models import (
     DecayingHistogram,
     PredictionOptions,
 )
-from koordinator.simulator.colocation.fleet import Fleet, Loads, Resident
+from koordinator.simulator.colocation.fleet import Fleet, Loads, ResidentPod
 
 _DEFAULT_INTERVAL_S = 60.0
 _PROTECTED = (PriorityBand.PROD, PriorityBand.NONE)
@@ -147,7 +147,7 @@ class Reporters:
         return ResourceEstimate(resource=_amounts(max(int(cpu), 0), max(int(memory), 0)))
 
 
-def _pod_usage(resident: Resident, cpu_milli: int) -> PodUsage:
+def _pod_usage(resident: ResidentPod, cpu_milli: int) -> PodUsage:
     meta = resident.pod.metadata
     used = {CPU: Quantity.from_milli(cpu_milli), MEMORY: resident.memory_in_use}
     return PodUsage(

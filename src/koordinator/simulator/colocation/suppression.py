@@ -169,7 +169,7 @@ class _NoCgroups:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class FleetState:
     """State of all nodes at one time; milli-CPU by node except ``shares``."""
 
     now_s: float
@@ -199,7 +199,7 @@ class Evictors:
         self._step_s = step_s
         self._stores: dict[int, MetricStore] = {}  # of the nodes above a threshold, by row
 
-    def victims(self, slos: Mapping[int, NodeSloSpec], moment: Moment) -> Evictions:
+    def victims(self, slos: Mapping[int, NodeSloSpec], moment: FleetState) -> Evictions:
         """Return the current evictions of the node agents; ``slos`` are by row."""
         evictions = Evictions()
         rows = np.flatnonzero(self._over_threshold(moment)).tolist()
@@ -212,7 +212,7 @@ class Evictors:
                 evictions.containers[self._fleet.names[row]] = containers
         return evictions
 
-    def _over_threshold(self, moment: Moment) -> BoolArray:
+    def _over_threshold(self, moment: FleetState) -> BoolArray:
         """Return a superset of the nodes where a strategy evicts."""
         thresholds, fleet = self._thresholds, self._fleet
         requested, loads = fleet.best_effort_requested, moment.loads
@@ -224,7 +224,7 @@ class Evictors:
         return over
 
     def _evaluate(
-        self, row: int, slo: NodeSloSpec, moment: Moment
+        self, row: int, slo: NodeSloSpec, moment: FleetState
     ) -> tuple[list[EvictPod], EndContainers | None]:
         fleet, now_s, loads = self._fleet, moment.now_s, moment.loads
         granted = float(moment.granted[row])

@@ -36,7 +36,7 @@ _MOST_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class GpuLayout:
     """Division of a node's GPUs among pods."""
 
     leaving: list[tuple[int, int]]  # kind, number of the pod
@@ -44,7 +44,7 @@ class Laid:
     shifted: dict[int, FleetPlace]  # pods that get other GPUs of the node
 
 
-def places_of(nodes: Iterable[Laid | None]) -> dict[int, FleetPlace] | None:
+def places_of(nodes: Iterable[GpuLayout | None]) -> dict[int, FleetPlace] | None:
     """Return who goes where, who waits left out; None if the GPUs of a node can't be given out.
 
     ``nodes`` take in all that leave one of them.
@@ -67,7 +67,7 @@ def places_of(nodes: Iterable[Laid | None]) -> dict[int, FleetPlace] | None:
 
 def lay_out(
     week: DepartureWeek, row: int, leaves: Mapping[int, int], joins: Mapping[int, int]
-) -> Laid | None:
+) -> GpuLayout | None:
     """Return how a node gives out its GPUs when so many pods of each kind leave and join it.
 
     None if that can't be, or is not found in so many steps.
@@ -92,7 +92,7 @@ def lay_out(
             vacant = [
                 (kind, FleetPlace(row, gpus)) for kind, gpus in zip(joining, slots, strict=True)
             ]
-            return Laid(leaving, vacant, {})
+            return GpuLayout(leaving, vacant, {})
     return _with_others_shifted(week, row, running, leaves, joining)
 
 
@@ -102,7 +102,7 @@ def _with_others_shifted(
     running: Sequence[tuple[int, int]],
     leaves: Mapping[int, int],
     joining: Sequence[int],
-) -> Laid | None:
+) -> GpuLayout | None:
     """Return a layout that also shifts shares on their node, as few as possible."""
     mix = week.classes.mix
     leaving = next(iter(_choices(running, leaves)))
@@ -130,7 +130,7 @@ def _with_others_shifted(
                 vacant.append((kind, place))
             elif place != week.running[number].place:
                 shifted[number] = place
-        return Laid(leaving, vacant, shifted)
+        return GpuLayout(leaving, vacant, shifted)
     return None
 
 
@@ -434,7 +434,9 @@ def _regrets(program: _Program) -> FloatArray:
     return regrets
 
 
-def _laid_out(week: DepartureWeek, fillings: _Fillings, chosen: _Changes) -> Iterator[Laid | None]:
+def _laid_out(
+    week: DepartureWeek, fillings: _Fillings, chosen: _Changes
+) -> Iterator[GpuLayout | None]:
     """Yield how the GPUs of each node are given out that gets another filling."""
     for row, column in zip(chosen.row.tolist(), chosen.column.tolist(), strict=True):
         difference = fillings.columns[column] - fillings.of_row[row]

@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import pytest
 
 from koordinator.api.pod import Pod
-from koordinator.cluster.kubernetes.background import Background, SocketLoop
+from koordinator.cluster.kubernetes.background import EventLoopThread, SocketLoop
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.connection import ApiServer, Connection, Identity
 from koordinator.cluster.kubernetes.credentials import Credentials
@@ -49,7 +49,7 @@ def test_a_connection_lost_before_tls_never_closes_another_one(farewell: bytes |
     async def nothing() -> None:
         pass
 
-    network = Background("test")
+    network = EventLoopThread("test")
     with socket.create_server(("127.0.0.1", 0)) as server:
         try:
             assert network.run(connect(server)) == -1
@@ -180,7 +180,7 @@ def test_loop_closes_with_a_connection_in_any_state(
     async def nothing() -> None:
         pass
 
-    network = Background("test")
+    network = EventLoopThread("test")
     with other_side(behave) as server:
         begun = network.start(connect(server))
         assert server.behaved.wait(PATIENCE_S)

@@ -8,7 +8,7 @@ from koordinator.api.annotations.devices import AllocatedVirtualFunction
 from koordinator.api.codec import decode, decode_object
 from koordinator.api.device import Device, DeviceType
 from koordinator.api.meta import JsonObject, ObjectMeta
-from koordinator.domain.devices.allocation import Allocation, DeviceShortage, Taken, completed
+from koordinator.domain.devices.allocation import Allocation, DeviceShortage, TakenDevice, completed
 from koordinator.domain.devices.free_devices import DeviceUsage, headrooms
 from koordinator.domain.devices.model import NodeDevices, NodeModels, TemplateTable
 from koordinator.domain.devices.plan import DevicePlan
@@ -147,7 +147,7 @@ def hold(on: NodeDevices, **minors: Iterable[int | tuple[int, str]]) -> Allocati
 
 def share(minor: int, ratio: int, *, gib: int = 80) -> Allocation:
     """Return so many percent of a GPU."""
-    return {GPU: (Taken(minor, (ratio, ratio * gib * GIB // 100, ratio, 0, 0, 0)),)}
+    return {GPU: (TakenDevice(minor, (ratio, ratio * gib * GIB // 100, ratio, 0, 0, 0)),)}
 
 
 def using(*allocations: Allocation) -> DeviceUsage:
@@ -201,9 +201,9 @@ def _place(root: str | None, numa: int) -> JsonObject:
     return {"topology": {"socketID": 0, "nodeID": numa, "pcieID": root}}
 
 
-def _taken(on: NodeDevices, kind: DeviceType, each: int | tuple[int, str]) -> Taken:
+def _taken(on: NodeDevices, kind: DeviceType, each: int | tuple[int, str]) -> TakenDevice:
     if isinstance(each, tuple):
         minor, bus = each
-        return Taken(minor, (1,), (AllocatedVirtualFunction(bus_id=bus),))
+        return TakenDevice(minor, (1,), (AllocatedVirtualFunction(bus_id=bus),))
     total = tuple(on.totals[kind][each].tolist())
-    return Taken(each, completed(total, total) if kind is GPU else total)
+    return TakenDevice(each, completed(total, total) if kind is GPU else total)

@@ -8,31 +8,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from koordinator.domain.gpus.price import HoleWorth, Knapsack
+from koordinator.domain.gpus.price import HoleValue, Knapsack
 
 
 def test_a_hole_that_no_share_fits_is_worth_nothing() -> None:
     """With shares of 500 only, a hole is worth the number of halves in it."""
-    worth = HoleWorth().solve({500: 100.0}, {300: 4})
+    worth = HoleValue().solve({500: 100.0}, {300: 4})
 
     assert (worth[300], worth[499], worth[500], worth[999], worth[1_000]) == (0, 0, 0.5, 0.5, 1)
 
 
 def test_shares_that_fill_up_what_others_leave_make_it_worth_something() -> None:
     """After a share of 600 there are 400 left: worth a lot where shares of 400 are to come."""
-    assert HoleWorth().solve({600: 10.0, 400: 10.0}, {})[400] == pytest.approx(0.4, abs=0.4)
-    assert HoleWorth().solve({600: 10.0, 400: 1_000.0}, {})[400] == pytest.approx(0.5)
-    assert HoleWorth().solve({600: 10.0}, {})[400] == 0
+    assert HoleValue().solve({600: 10.0, 400: 10.0}, {})[400] == pytest.approx(0.4, abs=0.4)
+    assert HoleValue().solve({600: 10.0, 400: 1_000.0}, {})[400] == pytest.approx(0.5)
+    assert HoleValue().solve({600: 10.0}, {})[400] == 0
 
 
 def test_nothing_is_worth_anything_where_no_share_is_expected() -> None:
     """An empty demand is fine."""
-    assert not HoleWorth().solve({500: 0.0}, {300: 4}).any()
+    assert not HoleValue().solve({500: 0.0}, {300: 4}).any()
 
 
 def test_a_plenty_of_holes_lowers_their_worth() -> None:
     """If the holes suffice for all expected pods, free GPUs have no value."""
-    assert not HoleWorth().solve({500: 10.0}, {500: 50}).any()
+    assert not HoleValue().solve({500: 10.0}, {500: 50}).any()
 
 
 demands = st.dictionaries(
@@ -47,10 +47,10 @@ def test_worth_rises_and_is_the_same_for_a_model_with_a_past(
     demand: dict[int, float], rest: dict[int, int], earlier: dict[int, float]
 ) -> None:
     """Fillings remembered from an earlier solve change the way, not the cost of the cover."""
-    experienced = HoleWorth()
+    experienced = HoleValue()
     experienced.solve(earlier, {})
 
-    worth, fresh = experienced.solve(demand, rest), HoleWorth().solve(demand, rest)
+    worth, fresh = experienced.solve(demand, rest), HoleValue().solve(demand, rest)
 
     assert (np.diff(worth) >= 0).all()
     assert worth[0] == 0

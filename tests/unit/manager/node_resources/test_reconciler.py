@@ -25,8 +25,8 @@ from koordinator.api.node import Node
 from koordinator.manager.configuration.strategies import Strategies
 from koordinator.manager.node_resources.calculation import ALL_PLUGINS, ManagedNode, NodePlugin
 from koordinator.manager.node_resources.reconciler import (
+    LastWrites,
     NodeOutcome,
-    Synced,
     reconcile_node_resource,
 )
 from koordinator.manager.writes import Patch
@@ -39,11 +39,13 @@ PREFIX = "node.koordinator.sh/"
 ORIGIN = f"{PREFIX}originExtendedAllocatable"
 
 
-def outcome(view: ManagedNode, synced: Synced | None = None, **more: Any) -> NodeOutcome:
+def outcome(view: ManagedNode, synced: LastWrites | None = None, **more: Any) -> NodeOutcome:
     """Reconcile; colocation is on, and the last write was just now."""
     config = read(**{"colocation": ON} | more.pop("config", {}))
     now_s = more.pop("now_s", NOW_S)
-    return reconcile_node_resource(view, Strategies(config), synced or Synced(NOW_S), now_s, **more)
+    return reconcile_node_resource(
+        view, Strategies(config), synced or LastWrites(NOW_S), now_s, **more
+    )
 
 
 def after(view: ManagedNode, node_outcome: NodeOutcome) -> Node:
@@ -152,7 +154,7 @@ def test_the_first_time_everything_is_written() -> None:
     )
 
     assert not outcome(ManagedNode(drifted, IDLE)).writes
-    assert outcome(ManagedNode(drifted, IDLE), Synced()).writes
+    assert outcome(ManagedNode(drifted, IDLE), LastWrites()).writes
 
 
 def test_a_node_that_is_not_colocated_gives_nothing() -> None:
@@ -311,4 +313,4 @@ def test_a_node_that_reports_nothing_is_left_alone() -> None:
     """Its kubelet has not come up yet."""
     bare = msgspec.structs.replace(MACHINE, status=type(MACHINE.status)())
 
-    assert outcome(ManagedNode(bare, IDLE), Synced()).writes == ()
+    assert outcome(ManagedNode(bare, IDLE), LastWrites()).writes == ()

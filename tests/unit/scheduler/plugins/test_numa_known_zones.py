@@ -31,7 +31,7 @@ from koordinator.scheduler.plugins.node_numa_resource import PLUGIN
 from koordinator.scheduler.plugins.node_numa_resource.requirements import KnownZones
 from koordinator.scheduler.snapshot import ClusterState, Snapshot, nodes, numa
 from koordinator.scheduler.snapshot.devices import DeviceTable
-from koordinator.scheduler.snapshot.numa import POLICIES, NumaTable, Survey
+from koordinator.scheduler.snapshot.numa import POLICIES, NumaTable, SharedNumaTraits
 
 ROW = np.array([0])
 LABELS = {POLICY: "SingleNUMANode", BIND: "FullPCPUsOnly"}
@@ -39,7 +39,7 @@ FULL_ZONE = {
     "cpuset": "0-2,8-10",
     "numaNodeResources": [{"node": 0, "resources": {"cpu": "6", "memory": "1Gi"}}],
 }
-surveyed: Callable[[NumaTable], Survey] = NumaTable.survey.fget  # type: ignore[attr-defined]
+surveyed: Callable[[NumaTable], SharedNumaTraits] = NumaTable.survey.fget  # type: ignore[attr-defined]
 
 
 def view_of(state: ClusterState) -> Snapshot:
@@ -67,7 +67,7 @@ def test_rows_without_placement_are_evaluated_again() -> None:
     assert known.at(view_of(state), "v", 0) is None
 
 
-def unlike(table: NumaTable) -> Survey:
+def unlike(table: NumaTable) -> SharedNumaTraits:
     """Return results for nodes that are pairwise different."""
     return replace(surveyed(table), alike=None, laid_out=False)
 

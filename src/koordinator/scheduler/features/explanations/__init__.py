@@ -1,15 +1,15 @@
 """Explanations of pending pods, for users and for ScheduleExplanation objects."""
 
 from koordinator.scheduler.features.explanations.answers import (
-    AnswerFeature,
     ExplanationFeature,
     Explanations,
+    ScheduleExplanationFeature,
     explain,
 )
 
 __all__ = [
-    "AnswerFeature",
     "ExplanationFeature",
     "Explanations",
+    "ScheduleExplanationFeature",
     "explain",
 ]

@@ -225,7 +225,7 @@ class ExplanationFeature(Feature):
         return {state.value: [_shown(queued) for queued in pods(state)] for state in QueueState}
 
 
-class AnswerFeature(Feature):
+class ScheduleExplanationFeature(Feature):
     """Feature that runs the controller of ScheduleExplanation objects."""
 
     def __init__(self, handle: SchedulerHandle) -> None:

@@ -32,7 +32,7 @@ from koordinator.scheduler.features.gangs.topology_job import (
     GATHERS,
     JobPlacer,
     Kind,
-    Surroundings,
+    NearbyPods,
     refused,
 )
 from koordinator.scheduler.snapshot import ClusterState, PodClass
@@ -99,7 +99,7 @@ class TopologyPlacer:
 
     def surroundings(
         self, gangs: GangCache, members: Sequence[Wanted], nominated: NominatedPods
-    ) -> Surroundings:
+    ) -> NearbyPods:
         """Return placed and nominated members by row, and pods to be near to."""
         count, rows = len(self._state.nodes), self._state.nodes.rows
         by_key = self._state.pods.by_key
@@ -118,7 +118,7 @@ class TopologyPlacer:
         for placed in by_key.values() if selector else ():
             if placed.pod_class.annotations.get(NETWORK_TOPOLOGY_SELECTOR) == selector:
                 near[placed.row] += 1
-        return Surroundings(existing, own, near)
+        return NearbyPods(existing, own, near)
 
     def place(
         self,

@@ -35,14 +35,14 @@ MOST_PLANS = 16  # plans tried when nodes fit fewer members than they offered
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class NearbyPods:
     """Number of relevant pods by row, ``(n_rows,)`` each."""
 
     existing: IntArray  # placed members of the group
     own: Mapping[str, IntArray]  # placed members by gang id
     near: IntArray  # pods that the job prefers to be near to
 
-    def with_more(self, members: Iterable[tuple[str, int]]) -> "Surroundings":
+    def with_more(self, members: Iterable[tuple[str, int]]) -> "NearbyPods":
         """Return the surroundings after placing members, given as (gang id, row)."""
         rows_of: dict[str, list[int]] = defaultdict(list)
         for gang, row in members:
@@ -53,9 +53,7 @@ class Surroundings:
         all_of_them = sum(more.values(), np.zeros_like(self.existing))
         nothing = np.zeros_like(self.existing)
         own = {gang: self.own.get(gang, nothing) + rows for gang, rows in more.items()}
-        return Surroundings(
-            self.existing + all_of_them, {**self.own, **own}, self.near + all_of_them
-        )
+        return NearbyPods(self.existing + all_of_them, {**self.own, **own}, self.near + all_of_them)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ class JobPlacer:
         binder: Binder,
         cycle: SchedulingCycle,
         tree: NetworkTree,
-        around: Surroundings,
+        around: NearbyPods,
         nominated: NominatedPods,
         *,
         card: Callable[[SchedulingCycle, PodClass], Scorecard | None],
@@ -126,7 +124,7 @@ class JobPlacer:
             self._cycle.note_headroom(pod_class, slots)
         return True
 
-    def _offer(self, kind: Kind, slots: IntArray, around: Surroundings | None = None) -> OfferSlots:
+    def _offer(self, kind: Kind, slots: IntArray, around: NearbyPods | None = None) -> OfferSlots:
         around = around or self._around
         nothing = np.zeros_like(slots)
         return OfferSlots(
@@ -237,7 +235,7 @@ class JobPlacer:
                 return [], kind
         return done, None
 
-    def _keeps_multiples(self, kinds: Sequence[Kind], after: Surroundings) -> bool:
+    def _keeps_multiples(self, kinds: Sequence[Kind], after: NearbyPods) -> bool:
         """Return whether all domains keep their multiples after kinds placed before."""
         of_row = self._tree.domains(len(self._state.nodes))
         for kind in kinds:

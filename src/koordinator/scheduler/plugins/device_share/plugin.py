@@ -78,7 +78,7 @@ from koordinator.scheduler.plugins.device_share.requests import (
     resized,
 )
 from koordinator.scheduler.plugins.device_share.rows import (
-    Verdicts,
+    RejectionCodes,
     add_shortages,
     add_unplaced,
     hints_of,
@@ -155,7 +155,7 @@ class DeviceShare:
         entry = self.templates.pod_request(snapshot, pod)
         if not isinstance(entry, RequestEntry):
             return Rejections.none(snapshot)
-        verdicts = Verdicts.none(len(snapshot))
+        verdicts = RejectionCodes.none(len(snapshot))
         self._add_unshareable(verdicts, snapshot, pod, entry)
         add_shortages(verdicts, snapshot, entry, self.scorer)
         if self.aligns and self.aligner is not None and self.aligner.aligns(snapshot, pod):
@@ -267,7 +267,7 @@ class DeviceShare:
         return spread_of(raw)
 
     def _add_unshareable(
-        self, verdicts: Verdicts, snapshot: Snapshot, pod: PodClass, entry: RequestEntry
+        self, verdicts: RejectionCodes, snapshot: Snapshot, pod: PodClass, entry: RequestEntry
     ) -> None:
         """Reject nodes whose GPUs cannot be shared, or not with the required isolation."""
         if not self._depends_on_labels(pod, entry):

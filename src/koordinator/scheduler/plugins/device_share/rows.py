@@ -16,7 +16,7 @@ from koordinator.scheduler.snapshot import Snapshot
 
 
 @dataclass(slots=True, eq=False)
-class Verdicts:
+class RejectionCodes:
     """Reasons by row; the first one added to a row counts."""
 
     codes: IntArray  # (n,)
@@ -24,9 +24,9 @@ class Verdicts:
     reasons: list[str]
 
     @staticmethod
-    def none(count: int) -> "Verdicts":
+    def none(count: int) -> "RejectionCodes":
         """Return verdicts that accept every row."""
-        return Verdicts(np.zeros(count, np.int64), np.zeros(count, bool), [])
+        return RejectionCodes(np.zeros(count, np.int64), np.zeros(count, bool), [])
 
     def add(self, where: IntArray | int, shortage: DeviceShortage) -> None:
         """Reject rows that are not rejected yet."""
@@ -83,7 +83,9 @@ def judged_of(
     return known[key]
 
 
-def add_shortages(verdicts: Verdicts, view: Snapshot, entry: RequestEntry, scorer: Scorer) -> None:
+def add_shortages(
+    verdicts: RejectionCodes, view: Snapshot, entry: RequestEntry, scorer: Scorer
+) -> None:
     """Reject the rows with too few devices."""
     for group in by_model(view):
         on_model = entry.on(view.devices, group.model)
@@ -98,7 +100,7 @@ def add_shortages(verdicts: Verdicts, view: Snapshot, entry: RequestEntry, score
 
 
 def add_unplaced(
-    verdicts: Verdicts,
+    verdicts: RejectionCodes,
     view: Snapshot,
     entry: RequestEntry,
     scorer: Scorer,
@@ -121,7 +123,7 @@ def add_unplaced(
             _add_numbered(verdicts, entry, numbers)
 
 
-def _add_numbered(verdicts: Verdicts, entry: RequestEntry, numbers: IntArray) -> None:
+def _add_numbered(verdicts: RejectionCodes, entry: RequestEntry, numbers: IntArray) -> None:
     """Reject the rows with a shortage, ``(n,)`` by number."""
     for number in sorted(set(numbers.tolist()) - {0}):
         shortage = entry.shortages[number]

@@ -34,7 +34,7 @@ from koordinator.domain.dynamic_resources.node_gpus import DRIVER, device_id, us
 from koordinator.domain.dynamic_resources.shapes import usage_of
 from koordinator.domain.dynamic_resources.shares import CounterKey, DevicesInUse, consumption
 from koordinator.foundation.arrays import IntArray, extended
-from koordinator.scheduler.snapshot import Changed, ClusterState, ObjectTable
+from koordinator.scheduler.snapshot import ClusterState, LedgerChanges, ObjectTable
 
 _ALL = ""  # in a set of node names: all nodes
 USAGES = 1 << 14  # distinct usages of a node's devices; bounds memory
@@ -72,7 +72,7 @@ class DeviceLedger:
         self._position = 0  # in the node log
         self._usage_position = 0  # in the usage log of pods
 
-    def catch_up(self, state: ClusterState, changed: Changed) -> None:
+    def catch_up(self, state: ClusterState, changed: LedgerChanges) -> None:
         """Apply the changes since the last call."""
         self._take_nodes(state)
         # Sorted by name: the iteration order of a set varies.

@@ -39,7 +39,7 @@ from koordinator.foundation.arrays import IntArray, extended
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import PluginExample
 from koordinator.scheduler.plugins.dynamic_resources.device_ledger import DeviceLedger
-from koordinator.scheduler.snapshot import Changed, ClusterState, Snapshot
+from koordinator.scheduler.snapshot import ClusterState, LedgerChanges, Snapshot
 
 NOT_AVAILABLE = "resourceclaim not available on the node"
 NO_RESOURCE = "cannot fit resource"
@@ -296,7 +296,7 @@ class VerdictTable:
         self._by_class: dict[str, ClassCounts] = {}
         self._counted_as_of = -1  # last change of DeviceClasses that is applied
 
-    def catch_up(self, state: ClusterState, changed: Changed) -> None:
+    def catch_up(self, state: ClusterState, changed: LedgerChanges) -> None:
         """Apply the changes since the last call."""
         self.devices.catch_up(state, changed)
 

@@ -31,7 +31,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import Refusal
 from koordinator.scheduler.post_filter import Shortfall
-from koordinator.scheduler.snapshot import Changed, ClusterState, PlacedPod, PodClass
+from koordinator.scheduler.snapshot import ClusterState, LedgerChanges, PlacedPod, PodClass
 
 _MANY = 16  # changed pods that are sorted by their classes
 _SPARE = 16  # touched quotas that may be deleted ones
@@ -75,7 +75,7 @@ class QuotaLedger:
         #: quota view, quota and tree of a pod class, valid for one value of ``spec_changes``
         self._places: Memo[tuple[QuotaPod, str, QuotaTree] | None] = Memo()
 
-    def catch_up(self, state: ClusterState, changed: Changed) -> None:
+    def catch_up(self, state: ClusterState, changed: LedgerChanges) -> None:
         """Apply the changes since the last call."""
         nodes = (state.layout, state.node_log.position)
         if nodes != self._nodes:

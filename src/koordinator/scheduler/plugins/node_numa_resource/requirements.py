@@ -45,7 +45,7 @@ from koordinator.scheduler.rules.numa.rows import NumaRows
 from koordinator.scheduler.rules.numa.zone_scorer import ALWAYS_SCORED, ZoneScorer
 from koordinator.scheduler.rules.usage_kernels import MeanShare
 from koordinator.scheduler.snapshot import PodClass, Snapshot
-from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES, Survey
+from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES, SharedNumaTraits
 
 PODS = "pods"
 
@@ -94,7 +94,7 @@ class NumaRequirements:
     _prepared: dict[tuple[object, ...], KernelRequest] = field(default_factory=dict)
     _requests: dict[CpuBindPolicy | None, NumaRequest | None] = field(default_factory=dict)
     #: result of ``suits_all`` for the last survey of the nodes
-    _suits: tuple[Survey | None, bool] = (None, False)
+    _suits: tuple[SharedNumaTraits | None, bool] = (None, False)
 
     @property
     def cpu_milli(self) -> int:
@@ -144,13 +144,13 @@ class NumaRequirements:
             self._prepared[key] = known
         return known
 
-    def suits_all(self, survey: Survey) -> bool:
+    def suits_all(self, survey: SharedNumaTraits) -> bool:
         """Return whether every node accepts the pod's CPU binding and NUMA policy."""
         if self._suits[0] is not survey:
             self._suits = (survey, self._suits_all(survey))
         return self._suits[1]
 
-    def _suits_all(self, survey: Survey) -> bool:
+    def _suits_all(self, survey: SharedNumaTraits) -> bool:
         _, _, amplified = survey.traits
         if survey.alike is None or amplified:
             return False

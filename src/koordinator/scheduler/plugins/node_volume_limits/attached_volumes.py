@@ -104,7 +104,7 @@ def may_count(volume: Volume) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class NodeSide:
+class NodeAttachments:
     """Contents of CSINode and VolumeAttachment objects, by row."""
 
     version: Hashable = None
@@ -118,7 +118,7 @@ class AttachedVolumes:
     """Volumes by row of the cluster."""
 
     def __init__(self) -> None:
-        self._nodes = NodeSide()
+        self._nodes = NodeAttachments()
         self._users: dict[int, list[PlacedPod]] = {}  # pods with a volume that may count
         self._used: dict[int, int] = {}  # upper bound of their volumes
         self._names: dict[int, frozenset[VolumeName]] = {}
@@ -209,8 +209,8 @@ def attached_volumes(cluster: Snapshot) -> AttachedVolumes:
     return known
 
 
-def _read_nodes(cluster: Snapshot, version: Hashable) -> NodeSide:
-    side, row_of = NodeSide(version), cluster.names[1]
+def _read_nodes(cluster: Snapshot, version: Hashable) -> NodeAttachments:
+    side, row_of = NodeAttachments(version), cluster.names[1]
     for node in cluster.objects.all(CsiNode):
         row = row_of.get(node.metadata.name)
         if row is None:

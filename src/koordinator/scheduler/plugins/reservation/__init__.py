@@ -2,7 +2,7 @@
 
 ``usable_holds``  holds that the pods of a class may use, kept current; nodes for a reservation
                   itself; reasons of reservations for a pod that fits nowhere
-``judgement``     holds on a node that a pod fits into, or why it fits into none
+``hold_fit``      holds on a node that a pod fits into, or why it fits into none
 ``plugin``        the extension points
 
 The rules are in ``scheduler.rules.reservations``.

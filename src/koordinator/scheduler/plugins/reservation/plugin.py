@@ -48,7 +48,7 @@ from koordinator.scheduler.contract import (
     spread_of,
 )
 from koordinator.scheduler.contract.events import on_claimed_gpus
-from koordinator.scheduler.plugins.reservation.judgement import Judge, Judgement
+from koordinator.scheduler.plugins.reservation.hold_fit import HoldEvaluator, HoldFit
 from koordinator.scheduler.plugins.reservation.pre_allocation import (
     NO_CANDIDATES,
     PreAllocation,
@@ -102,7 +102,7 @@ class Reservations:
         self._usable: Memo[Known | None] = Memo()
         self._usable_by_owners: Memo[Known | None] = Memo()  # for pods that may not ignore them
         self._planned: Memo[dict[int, PreAllocationPlan]] = Memo()
-        self._judgements: Memo[dict[int, Judgement]] = Memo()
+        self._known_fits: Memo[dict[int, HoldFit]] = Memo()
         self.hints = PluginHints(
             prefilters=lambda _snapshot, pod: bool(pod.annotations),  # nothing else can be refused
             filters=self._filters,
@@ -195,10 +195,10 @@ class Reservations:
             return self._filter_over_pods(snapshot, pod, known)
         if known is None:
             return placing(snapshot, pod, AllocatePolicy(self._terms(pod).allocate_policy))
-        judged = self._filter_by_use(snapshot, pod, known)
+        rejections = self._filter_by_use(snapshot, pod, known)
         if not is_for_others(pod.labels):
-            return judged
-        return together(placing(snapshot, pod, AllocatePolicy.ALIGNED), judged)
+            return rejections
+        return together(placing(snapshot, pod, AllocatePolicy.ALIGNED), rejections)
 
     def _filter_by_use(
         self, snapshot: Snapshot, pod: PodClass, known: UsableHolds | Refusal
@@ -206,17 +206,17 @@ class Reservations:
         required = self._is_required(known)
         if isinstance(known, Refusal) or (known.requester.selector.ignores and not required):
             return Rejections.none(snapshot)
-        judged = self._judged(snapshot, pod, known)
+        fits = self._hold_fits(snapshot, pod, known)
         codes = np.full(len(snapshot), int(required), np.int64)
-        for place, judgement in judged.items():
-            codes[place] = bool(judgement.reasons)
+        for place, fit in fits.items():
+            codes[place] = bool(fit.reasons)
 
         def explain(place: int) -> Sequence[str]:
-            judgement = judged.get(place)
-            return judgement.reasons if judgement is not None else (NO_MATCH,)
+            fit = fits.get(place)
+            return fit.reasons if fit is not None else (NO_MATCH,)
 
         unmatched = np.ones(len(snapshot), bool)
-        unmatched[list(judged)] = False
+        unmatched[list(fits)] = False
         return Rejections(codes, (NO_MATCH,), unmatched, explain)
 
     def _terms(self, pod: PodClass) -> ReservePodTerms:
@@ -255,9 +255,9 @@ class Reservations:
 
         return self._planned.as_of(snapshot, (snapshot.usage_version, pod.id), plan)
 
-    def _judged(
+    def _hold_fits(
         self, snapshot: Snapshot, pod: PodClass, known: UsableHolds
-    ) -> dict[int, Judgement]:
+    ) -> dict[int, HoldFit]:
         """Return the results for rows with usable holds, by place in the view.
 
         For a pod that ignores reservations, each such row counts as free.
@@ -266,22 +266,22 @@ class Reservations:
         if restorable is None:
             return {}
 
-        def judge_rows() -> dict[int, Judgement]:
-            judge = self._judge(snapshot, pod, known)
+        def evaluate_rows() -> dict[int, HoldFit]:
+            evaluator = self._evaluator(snapshot, pod, known)
             on_row = restorable.on_row
 
-            def at(place: int, row: int) -> Judgement:
-                return Judgement() if ignores else judge.at(place, on_row[row].values())
+            def at(place: int, row: int) -> HoldFit:
+                return HoldFit() if ignores else evaluator.at(place, on_row[row].values())
 
             if snapshot.rows is None:
                 return {row: at(row, row) for row in on_row}
             rows = enumerate(snapshot.rows.tolist())
             return {place: at(place, row) for place, row in rows if row in on_row}
 
-        return self._judgements.as_of(snapshot, (snapshot.usage_version, pod.id), judge_rows)
+        return self._known_fits.as_of(snapshot, (snapshot.usage_version, pod.id), evaluate_rows)
 
-    def _judge(self, snapshot: Snapshot, pod: PodClass, known: UsableHolds) -> Judge:
-        return Judge(snapshot, pod, known.requester, self.ignored, self.parts)
+    def _evaluator(self, snapshot: Snapshot, pod: PodClass, known: UsableHolds) -> HoldEvaluator:
+        return HoldEvaluator(snapshot, pod, known.requester, self.ignored, self.parts)
 
     # -- scores --------------------------------------------------------------------------------
 
@@ -304,11 +304,11 @@ class Reservations:
                 raw[place] = -known.score_of(plan)
         if not isinstance(known, UsableHolds) or known.requester.selector.ignores:
             return raw
-        judge = self._judge(snapshot, pod, known)
-        for place, judgement in self._judged(snapshot, pod, known).items():
-            if judgement.fitting:
-                hold = judge.best(judgement.fitting)
-                raw[place] = judge.score(hold)
+        evaluator = self._evaluator(snapshot, pod, known)
+        for place, fit in self._hold_fits(snapshot, pod, known).items():
+            if fit.fitting:
+                hold = evaluator.best(fit.fitting)
+                raw[place] = evaluator.score(hold)
                 if hold.offer.order:
                     order = min(max(hold.offer.order, -LARGEST_ORDER), LARGEST_ORDER)
                     raw[place] += (LARGEST_ORDER - order + 1) * ORDERED
@@ -336,9 +336,9 @@ class Reservations:
             return Nomination()
         if known.requester.selector.ignores:
             return Nomination(restored=tuple(restorable.at(row)))
-        judgement = self._judged(node, pod, known).get(0)
-        if judgement is not None and judgement.fitting:
-            hold = self._judge(node, pod, known).best(judgement.fitting)
+        fit = self._hold_fits(node, pod, known).get(0)
+        if fit is not None and fit.fitting:
+            hold = self._evaluator(node, pod, known).best(fit.fitting)
             return Nomination(hold, (hold,), (hold,))
         if self._is_required(known):
             return Refusal(NO_MATCH)
@@ -387,7 +387,7 @@ class Reservations:
         holds = tuple(restorable.at(int(view.row_numbers[0]))) if restorable is not None else ()
         if not holds or not isinstance(known, UsableHolds) or known.requester.selector.ignores:
             return None
-        return self._judge(view, pod, known).least_shortfall(0, holds)
+        return self._evaluator(view, pod, known).least_shortfall(0, holds)
 
     def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
         """Return why reservations that the pod owns do not match."""

@@ -176,7 +176,7 @@ EVENTS = (
 )
 
 
-class Reach:
+class ReachableRows:
     """Rows by volume or selector for the current nodes, cached until a node changes."""
 
     def __init__(self, cluster: Snapshot) -> None:
@@ -241,12 +241,12 @@ class Reach:
         return known
 
 
-_REACH: Memo[Reach] = Memo()
+_REACH: Memo[ReachableRows] = Memo()
 
 
-def reach(cluster: Snapshot) -> Reach:
+def reach(cluster: Snapshot) -> ReachableRows:
     """Return the cached rows for the current nodes."""
-    return _REACH.as_of(cluster.shared, cluster.node_version, Reach, cluster)
+    return _REACH.as_of(cluster.shared, cluster.node_version, ReachableRows, cluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,7 @@ class Matches:
 
 
 def match_volumes(
-    objects: ObjectTable, claims: Sequence[PersistentVolumeClaim], reach: Reach
+    objects: ObjectTable, claims: Sequence[PersistentVolumeClaim], reach: ReachableRows
 ) -> Matches:
     """Return a volume for each claim and node, where there is one."""
     if not claims:
@@ -301,7 +301,7 @@ def match_volumes(
 def _first_usable(
     candidates: Sequence[int],
     volumes: Sequence[PersistentVolume],
-    reach: Reach,
+    reach: ReachableRows,
     taken: Sequence[IntArray],
 ) -> IntArray:
     """Return ``(n,)``: the first candidate that is usable there and not in ``taken``."""
@@ -337,7 +337,7 @@ class ProvisioningCapacity:
 
 
 def find_headroom(
-    objects: ObjectTable, claim: PersistentVolumeClaim, reach: Reach
+    objects: ObjectTable, claim: PersistentVolumeClaim, reach: ReachableRows
 ) -> ProvisioningCapacity:
     """Return the rows for which the claim's class can provision the volume."""
     storage_class = objects.get(StorageClass, storage_class_name(claim))
@@ -373,7 +373,7 @@ def _volume_limit(place: CsiStorageCapacity) -> Quantity | None:
     return place.capacity if place.maximum_volume_size is None else place.maximum_volume_size
 
 
-def _allowed(storage_class: StorageClass, reach: Reach) -> IntArray:
+def _allowed(storage_class: StorageClass, reach: ReachableRows) -> IntArray:
     if not storage_class.allowed_topologies:
         return reach.everywhere
     terms = tuple(

@@ -20,7 +20,7 @@ from koordinator.scheduler.plugins.volume_binding.claims import (
     Matches,
     PodClaims,
     ProvisioningCapacity,
-    Reach,
+    ReachableRows,
     find_headroom,
     match_volumes,
     reach,
@@ -117,7 +117,7 @@ def find_outcome(cluster: Snapshot, claims: PodClaims) -> VolumeOutcome:
 
 
 def _check_bound(
-    objects: ObjectTable, claims: tuple[PersistentVolumeClaim, ...], reach: Reach
+    objects: ObjectTable, claims: tuple[PersistentVolumeClaim, ...], reach: ReachableRows
 ) -> tuple[BoolArray, BoolArray]:
     """Return rows out of reach of a bound volume, and with a missing one; the first decides."""
     out_of_reach = np.zeros(len(reach.everywhere), bool)

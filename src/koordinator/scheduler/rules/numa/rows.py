@@ -212,7 +212,7 @@ class SetFit:
 
 
 @dataclass(frozen=True, slots=True)
-class Fits:
+class NumaFits:
     """The sets of NUMA nodes, the smallest first, for one pod on every row."""
 
     sets: tuple[SetFit, ...]
@@ -220,7 +220,7 @@ class Fits:
     available: IntArray  # (n, n_zones, n_resources); CPU capped by the bindable CPUs
 
 
-def fits_of(rows: NumaRows, request: NumaRequest, *, largest: int = MAX_COMBINED) -> Fits:
+def fits_of(rows: NumaRows, request: NumaRequest, *, largest: int = MAX_COMBINED) -> NumaFits:
     """Return the feasibility of each set of at most ``largest`` NUMA nodes.
 
     SingleNUMANode needs sets of one only.
@@ -252,7 +252,7 @@ def fits_of(rows: NumaRows, request: NumaRequest, *, largest: int = MAX_COMBINED
                 fits &= _binds(rows, request, bindable[:, members], shares)
         hinted = fits[:, None] & reported & (has > 0).all(axis=1)
         sets.append(SetFit(zones, fits, hinted, touched))
-    return Fits(tuple(sets), reported, available)
+    return NumaFits(tuple(sets), reported, available)
 
 
 def _unit(rows: NumaRows, request: NumaRequest, name: str) -> IntArray:

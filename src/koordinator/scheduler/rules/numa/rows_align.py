@@ -13,13 +13,13 @@ from koordinator.api.resource_names import CPU
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.rules.numa.node import MILLI, NumaRequest
-from koordinator.scheduler.rules.numa.rows import Fits, NumaRows, amplified_rows
+from koordinator.scheduler.rules.numa.rows import NumaFits, NumaRows, amplified_rows
 from koordinator.scheduler.rules.numa.zone_scorer import ALWAYS_SCORED, MAX_SCORE, ZoneScorer
 
 
 @dataclass(frozen=True, slots=True)
 class OtherHints:
-    """Hints of another plugin for every set of ``Fits.sets``.
+    """Hints of another plugin for every set of ``NumaFits.sets``.
 
     A row without hints prefers every set and names none.
     """
@@ -40,7 +40,7 @@ class RowAlignments:
 def align_rows(
     rows: NumaRows,
     request: NumaRequest,
-    fits: Fits,
+    fits: NumaFits,
     policy: NumaTopologyPolicy,
     scorer: ZoneScorer,
     *,
@@ -86,7 +86,7 @@ def align_rows(
 def score_rows(
     rows: NumaRows,
     request: NumaRequest,
-    fits: Fits,
+    fits: NumaFits,
     alignments: RowAlignments,
     scorer: ZoneScorer,
 ) -> IntArray:
@@ -108,7 +108,7 @@ def score_rows(
 
 
 def _set_score(
-    rows: NumaRows, request: NumaRequest, fits: Fits, zones: int, scorer: ZoneScorer
+    rows: NumaRows, request: NumaRequest, fits: NumaFits, zones: int, scorer: ZoneScorer
 ) -> IntArray:
     members = [zone for zone in range(rows.exists.shape[1]) if zones >> zone & 1]
     allocatable = rows.capacity[:, members].sum(axis=1)

@@ -29,7 +29,7 @@ from koordinator.api.reservation import (
 from koordinator.api.resource_names import CPU
 from koordinator.api.selectors import matches
 from koordinator.domain.amounts import Amounts, bounded, remaining, total
-from koordinator.domain.devices.allocation import NO_DEVICE, Allocation, Taken
+from koordinator.domain.devices.allocation import NO_DEVICE, Allocation, TakenDevice
 from koordinator.domain.reserve_pod import template_requests
 from koordinator.domain.resized_pods import least_requests
 from koordinator.foundation.cpu_list import parse_cpu_list
@@ -299,7 +299,7 @@ def devices_left(allocated: Allocation, users: Iterable[Allocation]) -> Allocati
 
     Usage of other devices, or beyond the held amounts, is charged to the users.
     """
-    taken: dict[tuple[DeviceType, int], list[Taken]] = {}
+    taken: dict[tuple[DeviceType, int], list[TakenDevice]] = {}
     for allocation in users:
         for kind, devices in allocation.items():
             for device in devices:
@@ -317,7 +317,7 @@ def devices_left(allocated: Allocation, users: Iterable[Allocation]) -> Allocati
     return {kind: devices for kind, devices in left.items() if devices}
 
 
-def _rest(device: Taken, taken: Iterable[Taken]) -> Taken | None:
+def _rest(device: TakenDevice, taken: Iterable[TakenDevice]) -> TakenDevice | None:
     amounts = list(device.amounts)
     functions = device.functions
     for part in taken:
@@ -328,7 +328,7 @@ def _rest(device: Taken, taken: Iterable[Taken]) -> Taken | None:
         functions = tuple(function for function in functions if function.bus_id not in allocated)
     if not any(amounts):
         return None
-    return Taken(device.minor, tuple(amounts), functions, device.template)
+    return TakenDevice(device.minor, tuple(amounts), functions, device.template)
 
 
 def numa_left(

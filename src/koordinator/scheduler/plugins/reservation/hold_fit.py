@@ -30,7 +30,7 @@ NOT_ENOUGH: Final = "node(s) no reservation(s) to meet the requirements"
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class HoldFit:
     """Result for one node; without ``reasons`` the node accepts the pod.
 
     Without ``fitting`` holds the pod uses unreserved capacity.
@@ -41,7 +41,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class HoldEvaluator:
     """Evaluation of nodes with usable holds for one class; ``parts`` allocate devices and CPUs."""
 
     snapshot: Snapshot
@@ -50,7 +50,7 @@ class Judge:
     ignored: IgnoredResources
     parts: Sequence[Any]
 
-    def at(self, place: int, holds: Iterable[Hold]) -> Judgement:
+    def at(self, place: int, holds: Iterable[Hold]) -> HoldFit:
         """Return the result for a row of the snapshot with the holds that the pod may use."""
         holds = tuple(holds)
         affinity, requests = self.requester.selector.affinity, self.requester.requests
@@ -76,11 +76,11 @@ class Judge:
             short.update(shortfall)
             reasons += inside
         if fitting:
-            return Judgement(tuple(fitting))
+            return HoldFit(tuple(fitting))
         by_node = tuple(f"Insufficient {name}{BY_NODE}" for name in sorted(short))
         if affinity is not None:
-            return Judgement(reasons=(*by_node, *reasons) or (NOT_ENOUGH,))
-        return Judgement(reasons=by_node or self._without(place, free))
+            return HoldFit(reasons=(*by_node, *reasons) or (NOT_ENOUGH,))
+        return HoldFit(reasons=by_node or self._without(place, free))
 
     def least_shortfall(self, place: int, holds: Iterable[Hold]) -> dict[str, int]:
         """Return the shortfall of the node on the way to run the pod that lacks least.
