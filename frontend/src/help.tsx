@@ -13,7 +13,7 @@ export const ABOUT: Record<View, About> = {
   start: { text: 'The state of the cluster on one page: open problems, pending pods, and pools of nodes.', pages: [] },
   waiting: {
     text: 'Pending pods by cause, and for one pod the nearest nodes, its place in the queue, and remedies that were tried on a copy of the cluster.',
-    pages: [['explain-pods', 'Read an explanation'], ['audit', 'Read the decisions of a scheduler']],
+    pages: [['explain-pods', 'Read an explanation'], ['audit', 'Read the decisions of a scheduler in its audit trail']],
   },
   map: {
     text: 'Every node as a cell, coloured by allocation or load. A node opens into NUMA nodes, CPUs, devices and pods.',
@@ -29,7 +29,7 @@ export const ABOUT: Record<View, About> = {
   },
   time: {
     text: 'Allocation and pending pods over time, the pods on each GPU, events and decisions. Drag in a chart to zoom, double click to see all; choose a range by its ends; save a chart as CSV or SVG.',
-    pages: [['audit', 'Read the decisions of a scheduler'], ['replay', 'Record a cluster, and try another configuration on it']],
+    pages: [['audit', 'Read the decisions of a scheduler in its audit trail'], ['replay', 'Record a cluster, and try another configuration on it']],
   },
   try: {
     text: 'The effect of other pods, nodes, quotas or another configuration on a copy of the cluster, and the plan of a descheduler. Nothing is written.',
