@@ -197,15 +197,22 @@ def node_reserved(node: Node) -> CpuMemory:
 
     An annotation that can't be parsed is ignored.
     """
-    status = node.status
-    kubelet = cpu_and_memory(status.capacity).minus(cpu_and_memory(status.allocatable))
-    return kubelet.larger(ZERO).larger(_annotated(node))
+    capacity, allocatable = node.status.capacity, node.status.allocatable
+    annotated = _annotated(node)
+    return CpuMemory(
+        max(_nanos(capacity, CPU) - _nanos(allocatable, CPU), annotated.cpu, 0),
+        max(_nanos(capacity, MEMORY) - _nanos(allocatable, MEMORY), annotated.memory, 0),
+    )
+
+
+def _nanos(resources: ResourceList, name: str) -> int:
+    return resources.get(name, _NOTHING).nanos
 
 
 def _used(resources: ResourceList) -> CpuMemory:
     """Return a usage; negative amounts are invalid and count as 0."""
-    used = cpu_and_memory(resources)
-    return used if used.cpu >= 0 and used.memory >= 0 else used.larger(ZERO)
+    cpu, memory = _nanos(resources, CPU), _nanos(resources, MEMORY)
+    return CpuMemory(max(cpu, 0), max(memory, 0))
 
 
 def _annotated(node: Node) -> CpuMemory:

@@ -4,9 +4,10 @@ Source: koordinator pkg/slo-controller/noderesource/resource_calculator.go; plug
 ``NeedSync`` and ``NeedSyncMeta`` of each.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import TypeVar
 
 from koordinator.api.annotations.node import (
     AMPLIFICATION_RATIOS,
@@ -19,7 +20,7 @@ from koordinator.api.annotations.node import (
     cpu_normalization_entry,
     read_cpu_normalization_ratio,
 )
-from koordinator.api.codec import difference, encode_part
+from koordinator.api.codec import encode_part
 from koordinator.api.core import ResourceList
 from koordinator.api.meta import JsonObject, ObjectMeta
 from koordinator.api.node import Node, NodeResourceTopology
@@ -48,50 +49,41 @@ from koordinator.manager.writes import Patch, Write
 _NOTHING = Quantity(0)
 _MILLIS = 1000
 
-_RESOURCES = {
-    NodePlugin.MID: (MID_CPU, MID_MEMORY),
-    NodePlugin.BATCH: (BATCH_CPU, BATCH_MEMORY),
-    NodePlugin.GPU: GPU_RESOURCES,
-    NodePlugin.RDMA: (RDMA,),
-}
+_GPUS = frozenset(GPU_RESOURCES)
+
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(slots=True)
-class PreparedNode:
-    """Copies of the fields of a node that the manager writes."""
+class NodeChanges:
+    """Values of the fields of a node that the manager writes; None removes an entry."""
 
+    amounts: dict[str, Quantity | None]  # of capacity and allocatable
     labels: dict[str, str]
-    annotations: dict[str, str]
-    capacity: ResourceList
-    allocatable: ResourceList
+    annotations: dict[str, str | None]  # without the one of ``origin``
+    origin: ResourceList | None = None  # batch amounts to annotate, before third parties take any
     problem: str = ""
 
 
-def prepare(node: Node, calculated: NodeResourceResult) -> PreparedNode:
+def changes_of(node: Node, calculated: NodeResourceResult) -> NodeChanges:
     """Return the fields of the node with the calculated resources; the node is not modified."""
-    prepared = PreparedNode(
-        labels=dict(node.metadata.labels),
-        annotations=dict(node.metadata.annotations),
-        capacity=dict(node.status.capacity),
-        allocatable=dict(node.status.allocatable),
-    )
-    plugins = calculated.plugins
+    changes = NodeChanges({}, {}, {})
+    plugins, amounts = calculated.plugins, changes.amounts
     if NodePlugin.NORMALIZATION in plugins and calculated.normalization is not None:
-        prepared.annotations |= cpu_normalization_entry(calculated.normalization)
+        changes.annotations |= cpu_normalization_entry(calculated.normalization)
     if NodePlugin.AMPLIFICATION in plugins:
-        prepared.annotations.pop(AMPLIFICATION_RATIOS, None)
+        changes.annotations[AMPLIFICATION_RATIOS] = None
         if calculated.amplification:
-            prepared.annotations |= amplification_entry(calculated.amplification)
+            changes.annotations |= amplification_entry(calculated.amplification)
     if NodePlugin.MID in plugins:
         mid = calculated.mid
-        _set(prepared, MID_CPU, Quantity.from_int(mid.cpu_milli) if mid else None)
-        memory = Quantity.from_int(mid.memory_bytes, binary=True) if mid else None
-        _set(prepared, MID_MEMORY, memory)
+        amounts[MID_CPU] = Quantity.from_int(mid.cpu_milli) if mid else None
+        amounts[MID_MEMORY] = Quantity.from_int(mid.memory_bytes, binary=True) if mid else None
     if NodePlugin.BATCH in plugins:
         batch = calculated.batch.batch() if calculated.batch is not None else None
-        _prepare_batch(prepared, batch, calculated.normalization or 1.0)
-    _prepare_devices(prepared, calculated)
-    return prepared
+        _add_batch(changes, node, batch, calculated.normalization or 1.0)
+    _add_devices(changes, node, calculated)
+    return changes
 
 
 def _published_cpu(batch: CpuMemory, ratio: float) -> Quantity:
@@ -102,40 +94,44 @@ def _published_cpu(batch: CpuMemory, ratio: float) -> Quantity:
     return Quantity.from_int(amount)
 
 
-def _prepare_devices(prepared: PreparedNode, calculated: NodeResourceResult) -> None:
-    plugins = calculated.plugins
+def _add_devices(changes: NodeChanges, node: Node, calculated: NodeResourceResult) -> None:
+    plugins, status = calculated.plugins, node.status
     if NodePlugin.GPU in plugins:
-        for name in GPU_RESOURCES:
-            if calculated.gpus is None:
-                _set(prepared, name, None)
-            elif name in calculated.gpus:
-                _set(prepared, name, calculated.gpus[name])
-        prepared.labels |= calculated.gpu_labels
+        gpus = calculated.gpus
+        if gpus is not None:
+            changes.amounts |= {name: gpus[name] for name in GPU_RESOURCES if name in gpus}
+        elif not (_GPUS.isdisjoint(status.capacity) and _GPUS.isdisjoint(status.allocatable)):
+            changes.amounts |= dict.fromkeys(GPU_RESOURCES)
+        changes.labels |= calculated.gpu_labels
     if NodePlugin.RDMA in plugins:
-        _set(prepared, RDMA, calculated.rdma[RDMA] if calculated.rdma is not None else None)
+        changes.amounts[RDMA] = calculated.rdma[RDMA] if calculated.rdma is not None else None
 
 
-def _prepare_batch(prepared: PreparedNode, batch: CpuMemory | None, ratio: float) -> None:
-    if batch is None:
-        cpu = memory = None
-    else:
+def _add_batch(changes: NodeChanges, node: Node, batch: CpuMemory | None, ratio: float) -> None:
+    cpu = memory = None
+    if batch is not None:
         cpu = _published_cpu(batch, ratio)
         memory = Quantity.from_int(units(batch.memory), binary=True)
-    _set(prepared, BATCH_CPU, cpu)
-    _set(prepared, BATCH_MEMORY, memory)
-    _note_origin(prepared, {BATCH_CPU: cpu or _NOTHING, BATCH_MEMORY: memory or _NOTHING})
+    changes.amounts |= {BATCH_CPU: cpu, BATCH_MEMORY: memory}
+    if _has_annotations(node, changes):  # as in the original, a node without any gets none
+        changes.origin = {BATCH_CPU: cpu or _NOTHING, BATCH_MEMORY: memory or _NOTHING}
     if cpu is None or memory is None:
         return
     try:
-        allocations = THIRD_PARTY_ALLOCATIONS.read(_meta(prepared))
+        allocations = THIRD_PARTY_ALLOCATIONS.read(node.metadata)
     except InputError as error:
-        prepared.problem = str(error)
+        changes.problem = str(error)
         return
-    if allocations is None:
-        return
-    remaining = _remaining({BATCH_CPU: cpu, BATCH_MEMORY: memory}, allocations)
-    for name, amount in remaining.items():
-        _set(prepared, name, amount)
+    if allocations is not None:
+        changes.amounts |= _remaining({BATCH_CPU: cpu, BATCH_MEMORY: memory}, allocations)
+
+
+def _has_annotations(node: Node, changes: NodeChanges) -> bool:
+    """Return whether the node has an annotation after the changes."""
+    changed = changes.annotations
+    return any(text is not None for text in changed.values()) or any(
+        key not in changed for key in node.metadata.annotations
+    )
 
 
 def _remaining(amounts: ResourceList, allocations: ThirdPartyAllocations) -> ResourceList:
@@ -148,13 +144,13 @@ def _remaining(amounts: ResourceList, allocations: ThirdPartyAllocations) -> Res
     return {name: max(amount, _NOTHING) for name, amount in remaining.items()}
 
 
-def _noted_origin(annotations: dict[str, str]) -> ResourceList:
+def _noted_origin(node: Node) -> ResourceList:
     """Return the annotated amounts before third-party allocations; empty without annotation.
 
     An annotation that can't be parsed is ignored.
     """
     try:
-        origin = ORIGIN_EXTENDED_ALLOCATABLE.read(ObjectMeta(annotations=annotations))
+        origin = ORIGIN_EXTENDED_ALLOCATABLE.read(node.metadata)
     except InputError:
         return {}
     return origin.resources if origin is not None else {}
@@ -178,34 +174,6 @@ def _is_balanced(node: Node) -> bool:
     amounts = {name: allocatable[name] for name in (BATCH_CPU, BATCH_MEMORY)}
     noted = amounts if origin is None else {n: origin.resources.get(n, _NOTHING) for n in amounts}
     return _remaining(noted, allocations) == amounts
-
-
-def _note_origin(prepared: PreparedNode, amounts: ResourceList) -> None:
-    """Annotate the amounts before third-party allocations.
-
-    As in the original, a node without any annotation gets none.
-    """
-    if not prepared.annotations:
-        return
-    try:
-        before = ORIGIN_EXTENDED_ALLOCATABLE.read(_meta(prepared))
-    except InputError:
-        before = None
-    resources = {**(before.resources if before is not None else {}), **amounts}
-    entry = ORIGIN_EXTENDED_ALLOCATABLE.entry(OriginExtendedAllocatable(resources=resources))
-    prepared.annotations |= entry
-
-
-def _meta(prepared: PreparedNode) -> ObjectMeta:
-    return ObjectMeta(annotations=prepared.annotations)
-
-
-def _set(prepared: PreparedNode, name: str, amount: Quantity | None) -> None:
-    for amounts in (prepared.capacity, prepared.allocatable):
-        if amount is None:
-            amounts.pop(name, None)
-        else:
-            amounts[name] = amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,44 +227,45 @@ def reconcile_node_resource(
     # Amounts and annotations go into one write of the status if it is due or the amounts changed
     # noticeably; annotations alone are written without a status, so that small changes of usage do
     # not cause a write per node and minute.
-    prepared = prepare(view.node, calculated)
-    node_patch = _node_patch(view.node, prepared)
+    changes, waits = changes_of(view.node, calculated), False
     is_due = _is_due(synced.status_s, strategy.update_s, now_s)
     if (
         is_due
-        or _status_differs(view.node, prepared, plugins, strategy.difference)
-        or (
-            NodePlugin.BATCH in plugins and _shares_differ(view.node, prepared, strategy.difference)
-        )
+        or _status_differs(view.node, changes, strategy.difference)
+        or (NodePlugin.BATCH in plugins and _shares_differ(view.node, changes, strategy.difference))
     ):
         synced = replace(synced, status_s=now_s)
+        node_patch = _node_patch(view.node, changes)
         if node_patch:
             _guard(view.node, node_patch)
             writes.append(Patch(Node, view.node.metadata.name, node_patch, subresource="status"))
-            node_patch = {}
-    elif "metadata" in node_patch and _meta_differs(view.node, prepared, plugins):
-        body = {"metadata": _without_origin(view.node, node_patch["metadata"])}
-        writes.append(Patch(Node, view.node.metadata.name, body))
+    else:
+        waits = _differs(view.node, changes)
+        if _meta_differs(view.node, changes, plugins):
+            metadata = _node_patch(view.node, changes)["metadata"]
+            body = {"metadata": _without_origin(view.node, metadata)}
+            writes.append(Patch(Node, view.node.metadata.name, body))
     problems = list(calculated.problems)
-    if prepared.problem:
-        problems.append((NodePlugin.BATCH, prepared.problem))
+    if changes.problem:
+        problems.append((NodePlugin.BATCH, changes.problem))
     return NodeOutcome(
         writes=writes,
         synced=synced,
-        again_s=_again_s(calculated, synced, strategy.update_s, waits=bool(node_patch)),
+        again_s=_again_s(calculated, synced, strategy.update_s, waits=waits),
         calculated=calculated,
         problems=problems,
     )
 
 
-def _shares_differ(node: Node, prepared: PreparedNode, least: float) -> bool:
+def _shares_differ(node: Node, changes: NodeChanges, least: float) -> bool:
     """Return whether third parties need a new amount, or the node a changed allocation.
 
     The allocatable amount may be unchanged: it stays 0 while third parties hold everything.
     """
     if THIRD_PARTY_ALLOCATIONS.key not in node.metadata.annotations:
         return False
-    before, after = _noted_origin(node.metadata.annotations), _noted_origin(prepared.annotations)
+    before = _noted_origin(node)
+    after = {**before, **(changes.origin or {})}
     return not _is_balanced(node) or any(
         is_different(before.get(name), after.get(name), least) for name in (BATCH_CPU, BATCH_MEMORY)
     )
@@ -339,16 +308,19 @@ def _is_due(last_s: float | None, update_s: int, now_s: float) -> bool:
     return last_s is None or now_s - last_s > update_s
 
 
-def _node_patch(node: Node, prepared: PreparedNode) -> JsonObject:
+def _node_patch(node: Node, changes: NodeChanges) -> JsonObject:
     patch: JsonObject = {}
     meta, status = node.metadata, node.status
+    annotations = dict(changes.annotations)
+    if changes.origin is not None:
+        annotations[ORIGIN_EXTENDED_ALLOCATABLE.key] = _origin_text(node, changes.origin)
     metadata = {
-        "labels": difference(meta.labels, prepared.labels),
-        "annotations": difference(meta.annotations, prepared.annotations),
+        "labels": _changed(meta.labels, changes.labels),
+        "annotations": _changed(meta.annotations, annotations),
     }
     resources = {
-        "capacity": difference(status.capacity, prepared.capacity),
-        "allocatable": difference(status.allocatable, prepared.allocatable),
+        "capacity": _changed(status.capacity, changes.amounts),
+        "allocatable": _changed(status.allocatable, changes.amounts),
     }
     if changed := {key: change for key, change in metadata.items() if change}:
         patch["metadata"] = changed
@@ -361,34 +333,61 @@ def _node_patch(node: Node, prepared: PreparedNode) -> JsonObject:
     return patch
 
 
-def _status_differs(
-    node: Node, prepared: PreparedNode, plugins: AbstractSet[NodePlugin], least: float
-) -> bool:
-    before, after = node.status.allocatable, prepared.allocatable
-    return any(
-        is_different(before.get(name), after.get(name), least)
-        for plugin, names in _RESOURCES.items()
-        if plugin in plugins
-        for name in names
+def _changed(before: Mapping[str, ValueT], after: Mapping[str, ValueT | None]) -> JsonObject:
+    """Return the entries that differ; None is equal to a missing one."""
+    return {key: value for key, value in after.items() if before.get(key) != value}
+
+
+def _origin_text(node: Node, amounts: ResourceList) -> str:
+    """Return the annotation with the amounts before third-party allocations."""
+    resources = {**_noted_origin(node), **amounts}
+    return ORIGIN_EXTENDED_ALLOCATABLE.write(OriginExtendedAllocatable(resources=resources))
+
+
+def _differs(node: Node, changes: NodeChanges) -> bool:
+    """Return whether ``_node_patch`` is not empty."""
+    meta, status = node.metadata, node.status
+    for before in (status.allocatable, status.capacity):
+        for name, amount in changes.amounts.items():
+            if before.get(name) != amount:
+                return True
+    return bool(
+        _changed(meta.labels, changes.labels)
+        or _changed(meta.annotations, changes.annotations)
+        or (
+            changes.origin is not None
+            and meta.annotations.get(ORIGIN_EXTENDED_ALLOCATABLE.key)
+            != _origin_text(node, changes.origin)
+        )
     )
 
 
-def _meta_differs(node: Node, prepared: PreparedNode, plugins: AbstractSet[NodePlugin]) -> bool:
-    before, after = node.metadata, prepared
-    if NodePlugin.NORMALIZATION in plugins and _ratio_differs(before, after.annotations):
+def _status_differs(node: Node, changes: NodeChanges, least: float) -> bool:
+    before = node.status.allocatable
+    return any(
+        is_different(before.get(name), amount, least) for name, amount in changes.amounts.items()
+    )
+
+
+def _meta_differs(node: Node, changes: NodeChanges, plugins: AbstractSet[NodePlugin]) -> bool:
+    before, after = node.metadata, changes.annotations
+    if NodePlugin.NORMALIZATION in plugins and _ratio_differs(before, after):
         return True
     if NodePlugin.AMPLIFICATION in plugins:
         old = before.annotations.get(AMPLIFICATION_RATIOS, "")
-        if old != after.annotations.get(AMPLIFICATION_RATIOS, ""):
+        if old != (after.get(AMPLIFICATION_RATIOS) or ""):
             return True
     return NodePlugin.GPU in plugins and any(
-        before.labels.get(key, "") != after.labels.get(key, "") for key in GPU_LABELS
+        before.labels.get(key, "") != changes.labels.get(key, before.labels.get(key, ""))
+        for key in GPU_LABELS
     )
 
 
-def _ratio_differs(before: ObjectMeta, annotations: dict[str, str]) -> bool:
-    new = annotations.get(CPU_NORMALIZATION_RATIO)
-    if new == before.annotations.get(CPU_NORMALIZATION_RATIO):
+def _ratio_differs(before: ObjectMeta, changed: Mapping[str, str | None]) -> bool:
+    new = changed.get(CPU_NORMALIZATION_RATIO)
+    if CPU_NORMALIZATION_RATIO not in changed or new == before.annotations.get(
+        CPU_NORMALIZATION_RATIO
+    ):
         return False
     try:
         old = read_cpu_normalization_ratio(before)
