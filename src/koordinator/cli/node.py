@@ -214,7 +214,7 @@ def _group(group: DeviceGroup, healthy: int, letters: Letters) -> Table:
     return table
 
 
-# -- who is who ------------------------------------------------------------------------------
+# -- names of components ---------------------------------------------------------------------
 
 
 def _legend(letters: Letters) -> RenderableType:

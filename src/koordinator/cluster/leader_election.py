@@ -183,7 +183,7 @@ class LeaderElector:
         """
         if self._released:
             return
-        self.is_leader()  # what is lost by now was not given up
+        self.is_leader()  # a lease that is lost already is not released
         self._released = True
         try:
             lease = self._cluster.get(Lease, self._name, self._namespace)

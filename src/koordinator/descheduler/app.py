@@ -147,7 +147,7 @@ class Descheduler:
         self._process_events()
 
     def step(self, *, leads: bool = True) -> int:
-        """Process all events and what is due; return the number of processed items.
+        """Process all events and due items; return the number of processed items.
 
         A process that does not lead (``leads``) only processes events.
         """

@@ -205,7 +205,7 @@ class PluginController(Protocol):
         """
 
     def step(self) -> int:
-        """Process what is due; return the number of processed objects, 0 if nothing is due."""
+        """Process due objects; return their number, 0 if none is due."""
         ...
 
     def next_wakeup_s(self) -> float | None:

@@ -121,7 +121,7 @@ class DeviceDaemon:
         return min(self._inventory_s, self._health_s)
 
     def step(self) -> None:
-        """Run what is due, and write changes.  Errors of tools and files are logged."""
+        """Run due work, and write changes.  Errors of tools and files are logged."""
         now_s = self._clock.now_s()
         if now_s < self.next_s():
             return

@@ -51,7 +51,7 @@ class PodScope:
         )
 
     def phrase(self, noun: str, home: str) -> str:
-        """Return what the scope selects for messages, such as ``pods with app=web``.
+        """Return the scope as text for messages, such as ``pods with app=web``.
 
         Namespaces are named unless they are ``home`` alone.
         """

@@ -162,7 +162,7 @@ def granted_requests(pod: Pod) -> Requests:
 def least_requests(pod: Pod) -> Requests:
     """Return the minimum of requested, granted and in-force amounts.
 
-    This is what is guaranteed to become free when the pod is removed.
+    At least this amount becomes free when the pod is removed.
     """
     return pod_requests(with_least_requests(pod).spec)
 

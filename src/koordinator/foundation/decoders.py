@@ -33,7 +33,7 @@ def decode_json(text: bytes | str | msgspec.Raw) -> Any: ...
 @overload
 def decode_json(text: bytes | str | msgspec.Raw, wanted: type[WantedT]) -> WantedT: ...
 def decode_json(text: bytes | str | msgspec.Raw, wanted: Any = Any) -> Any:
-    """Return what the text means.  Raises msgspec.DecodeError, or UnicodeDecodeError."""
+    """Return the decoded text.  Raises msgspec.DecodeError, or UnicodeDecodeError."""
     _prepare(wanted)
     return msgspec.json.decode(text, type=wanted)  # noqa: TID251 -- prepared
 

@@ -27,7 +27,7 @@ MOST_BYTES: Final = 255  # NAME_MAX of Linux
 
 
 def read_file(path: Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
-    """Return what a file holds.
+    """Return the content of a file.
 
     Raises OSError if it can't be read, InputError with its name if it is larger than allowed.
     """
@@ -57,7 +57,7 @@ def read_stream(
 def unpacked(content: bytes, source: str, largest_bytes: int = LARGEST_BYTES) -> bytes:
     """Return what gzip has packed, or the content as it is if it is not packed.
 
-    Raises InputError with ``source`` for what can't be unpacked, or is larger than allowed then.
+    Raises InputError with ``source`` for invalid or too large content.
     """
     if not content.startswith(_GZIP):
         return content
@@ -69,7 +69,7 @@ def unpacked(content: bytes, source: str, largest_bytes: int = LARGEST_BYTES) ->
 
 
 def read_packed(path: Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
-    """Return what a file holds or, where it is missing, its twin packed by gzip.
+    """Return the content of a file or, where it is missing, of its copy packed by gzip.
 
     A file whose name ends in ``.gz`` is unpacked.  Raises InputError.
     """
@@ -81,7 +81,7 @@ def read_packed(path: Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
             return read_stream(file, str(path), largest_bytes)
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None)
-        location = "" if reason else "line 1"  # what is packed is wrong: no line is known
+        location = "" if reason else "line 1"  # invalid compressed data has no lines
         problem = f"cannot be read: {reason or error}"
         raise InputError(problem, source=str(path), subject=location) from error
 

@@ -42,7 +42,7 @@ class FieldNumber:
 
 @dataclass(frozen=True, slots=True)
 class UnknownFields:
-    """Stands in the annotation of the field that keeps, as bytes, what is not declared."""
+    """Marker in the annotation of the field that keeps undeclared fields as bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ DEEPEST = 100  # levels, as of JSON (api.nesting); Kubernetes' own schemas need 
 MOST_NODES = 4_000_000  # of one document: 25,000 pods as the API server shows them, 2 GiB meanwhile
 MOST_ALIASED = 100_000  # nodes of one document that come from aliases
 LONGEST_NUMBER = 400  # characters; the largest double has 309 digits
-_LONGEST_PATH = 200  # characters of a path in a message; what is above it is left out
+_LONGEST_PATH = 200  # characters of a path in a message; parents above it are omitted
 
 _TAG = "tag:yaml.org,2002:"
 _TEXT, _NULL, _BOOL = f"{_TAG}str", f"{_TAG}null", f"{_TAG}bool"

@@ -90,7 +90,7 @@ NOTHING: Final = BatchAmounts()
 
 
 def batch_amounts(resources: Mapping[str, Quantity]) -> BatchAmounts:
-    """Return the batch resources of a list, each from 0 to ``LARGEST``; what is missing is 0."""
+    """Return the batch resources of a list, each from 0 to ``LARGEST``; missing ones are 0."""
     return BatchAmounts(
         bounded(BATCH_CPU, resources.get(BATCH_CPU, _NOTHING)),
         bounded(BATCH_MEMORY, resources.get(BATCH_MEMORY, _NOTHING)),

@@ -69,7 +69,7 @@ class NetworkTools(Protocol):
 class ToolError(HostError):
     """A vendor's tool is missing, failed, or timed out.
 
-    ``output`` is what it printed before it failed.
+    ``output`` is the text that it printed before it failed.
     """
 
     def __init__(self, problem: str, output: str = "") -> None:

@@ -52,7 +52,7 @@ class ContainerDevice:
     mode: int = 0o666
 
     def __post_init__(self) -> None:
-        """Check what the runtime would accept unchecked."""
+        """Check the fields that the runtime would accept unchecked."""
         _check_path(self.path, "devices.path")
         if self.kind not in _DEVICE_KINDS:
             allowed = " or ".join(_DEVICE_KINDS)

@@ -126,7 +126,7 @@ class ReviewMetrics:
         self._log = FirstOfKind()
 
     def __call__(self, fault: Fault) -> None:
-        """Count and log what a hook, the fault's source, broke over and left out."""
+        """Count and log the fault of a hook, and the part that the hook skipped."""
         self.failed(fault.source, fault.error)
         self._log(fault)
 

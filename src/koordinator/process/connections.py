@@ -358,7 +358,7 @@ class BoundedConnection(HttpToolsProtocol):
 
 
 def names_of_client(transport: asyncio.BaseTransport) -> frozenset[str]:
-    """Return what the client is called in a certificate that was verified; nothing without one."""
+    """Return the client's names in its verified certificate; none without one."""
     shown = transport.get_extra_info("peercert") or {}
     return frozenset(
         value for part in shown.get("subject", ()) for key, value in part if key == "commonName"

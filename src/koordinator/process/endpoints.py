@@ -47,7 +47,7 @@ _ANY_METHOD = ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE")
 
 
 class _Families:
-    """A registry of what has been collected already."""
+    """A registry of collected metrics."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = tuple(families)

@@ -120,7 +120,7 @@ class FrontProxyGuard:
 def request_attributes(
     method: str, path: str, group_version: str
 ) -> ResourceAttributes | NonResourceAttributes:
-    """Return what a request wants to do, to which objects or to which other path."""
+    """Return the verb of a request with its objects or its path."""
     verb = method.lower()
     below = path.removeprefix(f"/apis/{group_version}/")
     parts = below.split("/")

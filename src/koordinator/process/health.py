@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that must be right.
+    """Condition that must hold.
 
-    ``problem`` returns what is wrong, empty if nothing is.  It runs in the server's thread and must
+    ``problem`` returns a text, empty if all is well.  It runs in the server's thread and must
     not block.  ``is_public``: the text has no secrets and is sent without authorization.
     """
 

@@ -102,7 +102,7 @@ class HttpServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Accept no connection any more, answer what was begun within ``GRACE_S``, and return.
+        """Stop accepting connections, answer pending requests within ``GRACE_S``, and return.
 
         Each response has the header ``Connection: close``.
         """

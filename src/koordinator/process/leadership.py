@@ -33,7 +33,7 @@ _NS = 1e9
 
 
 def unique_identity() -> str:
-    """Return what an elector is called: the host's name and something no other process has."""
+    """Return the identity of an elector: the host's name and a unique suffix."""
     return f"{socket.gethostname()}_{uuid4()}"
 
 
@@ -93,7 +93,7 @@ class Leadership:
         return self._elector.lost or (died and not self._stopping.is_set())
 
     def wait_until_leading(self, timeout_s: float) -> bool:
-        """Wait at most so many seconds to become leader; return whether this process may act."""
+        """Wait at most that many seconds to become leader; return whether this process may act."""
         self._led.wait(timeout_s)
         return self.is_leader()
 

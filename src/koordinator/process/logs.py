@@ -43,7 +43,7 @@ class LogFormat(StrEnum):
 
 
 class _LineFormatter(logging.Formatter):
-    r"""Shows what others typed so that it can't do anything: to a terminal, or to a next line.
+    r"""Escape text of users, so that it affects neither the terminal nor the next line.
 
     Every character that can't be printed is escaped as in JSON, a line break, too.  Subclasses
     give one line in ``line``; a traceback follows, indented.
@@ -102,7 +102,7 @@ class JsonFormatter(_LineFormatter):
 
 
 class PlainFormatter(_LineFormatter):
-    """A sentence for who has typed a command: ``warning: pod not bound (pod: a/b, error: …)``."""
+    """Formatter of sentences for users of a command: ``warning: pod not bound (pod: a/b)``."""
 
     def line(self, record: logging.LogRecord) -> str:
         fields = ", ".join(f"{name}: {value}" for name, value in _extras(record))

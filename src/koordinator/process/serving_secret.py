@@ -117,7 +117,7 @@ class ServingSecret:
 
 
 def read_pair(secret: Secret) -> ServingPair | None:
-    """Return what a Secret holds, None if that is no pair."""
+    """Return the pair in a Secret, None if it has none."""
     try:
         parts = [b64decode(secret.data[name]) for name in (_CERTIFICATE, _KEY, _TRUSTED)]
         x509.load_pem_x509_certificate(parts[0])

@@ -70,7 +70,7 @@ def load_source(
     topology: bool = False,
     on_notice: Callable[[str], object] | None = None,
 ) -> Source:
-    """Return what a simulation runs on.
+    """Return the source of a simulation.
 
     ``source`` is a workload file, a Workload, manifests as a file, folder or objects, a recording,
     or the folder of a trace, whose format ``trace`` names.  ``pods`` is the name or file of a

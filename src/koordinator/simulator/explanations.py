@@ -101,7 +101,7 @@ def _unit_of(world: Embedded, key: str) -> str:
 
 
 def _would_start(node: str, nodes: Collection[str], victims: Sequence[str]) -> str:
-    """Return where a pod would be placed, or all pods of a gang, and what must go before."""
+    """Return the places of a pod, or of all pods of a gang, and the victims."""
     text = f"it would be placed on {node} now"
     if len(nodes) > 1:
         text = f"its pods would be placed on {pluralized_names(sorted(nodes), 'node', SHOWN)} now"

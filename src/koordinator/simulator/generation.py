@@ -275,7 +275,7 @@ def _object(manifest: JsonObject) -> KubeObject:
 
 
 def _operator_workload(manifest: JsonObject) -> OperatorWorkload | None:
-    """Return what an operator makes of a manifest; None for other kinds.
+    """Return the pods that an operator creates for a manifest; None for other kinds.
 
     A kind without reader counts if its group is neither of Kubernetes nor of Koordinator and it
     describes pods.

@@ -114,7 +114,7 @@ class OperatorWorkload:
 def read_operator_workload(
     api_version: str, kind: str, tree: JsonObject
 ) -> OperatorWorkload | None:
-    """Return what an object of a custom kind makes; None if it describes no pods."""
+    """Return the pods of an object of a custom kind; None if it describes none."""
     group = api_version.rpartition("/")[0]
     known, reason = _READERS.get((group, kind)), _UNSIMULATED.get((group, kind), "")
     if known is None and not reason:

@@ -122,7 +122,7 @@ def with_pods(
     Pods of the input that a workload owns, directly or through a ReplicaSet or Job, count, and so
     do pods without owner that it would adopt.  A DaemonSet's pods are made for the nodes among the
     objects that it may run on.  ReplicaSets of Deployments, Jobs of CronJobs and claims of
-    StatefulSets are made, too.  Workloads of operators are replaced by what they make.
+    StatefulSets are made, too.  Workloads of operators are replaced by their objects.
     """
     listed = list(objects)
     given = [obj for obj in listed if isinstance(obj, KubeObject)]
@@ -254,7 +254,7 @@ class _Making:
         self._orphans[meta.namespace] = left
 
     def of_operator(self, workload: OperatorWorkload) -> Iterator[KubeObject]:
-        """Yield what the controller of an operator would create for a workload."""
+        """Yield the objects that an operator's controller would create for a workload."""
         # An operator may create another workload, which then owns the pods: they must not be made
         # twice.
         delegates = any(
@@ -312,7 +312,7 @@ class _Making:
         )
 
     def of(self, kind: type[KubeObject], controller: PodController) -> Iterator[KubeObject]:
-        """Yield what the controllers of Kubernetes would create for a workload."""
+        """Yield the objects that controllers of Kubernetes would create for a workload."""
         meta, spec = controller.metadata, controller.spec
         if kind is Deployment:
             yield from self._of_deployment(meta, spec)
@@ -545,7 +545,7 @@ def _selector(workload: KubeObject, controller: PodController) -> LabelSelector 
 
 
 def _indexes(text: str) -> set[int]:
-    """Return the numbers of ``1,3-5``; what is no number is left out."""
+    """Return the numbers of ``1,3-5``; other parts are ignored."""
     indexes: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")

@@ -274,7 +274,7 @@ class RunRecorder:
         tally.resubmitted += 1
 
     def scheduled(self, kind: str, waited_s: float) -> None:
-        """Count a pod that got its node, after so many virtual seconds."""
+        """Count a pod that got its node after a number of virtual seconds."""
         self._tally(kind).waits_s.append(float(waited_s))
         self._waits_since_sample.append(waited_s)
 

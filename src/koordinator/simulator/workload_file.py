@@ -36,7 +36,7 @@ _MIN_STEP = Duration(seconds=10)  # time in which the suppression of a node conv
 
 
 def read_workload(path: Path | str) -> Workload:
-    """Read a workload.  Raises InputError that names file, field, value and what was expected."""
+    """Read a workload.  Raises InputError with file, field, value and the expected form."""
     try:
         text = read_file(Path(path), LARGEST_CONFIGURATION_BYTES)
     except OSError as error:

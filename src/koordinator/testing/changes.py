@@ -50,7 +50,7 @@ def apply(ingest: Ingest, state: ClusterState, change: Change) -> ClusterEvent |
 
 
 def _versions(before: KubeObject, objects: Sequence[KubeObject]) -> Iterator[KubeObject | None]:
-    """Yield what may become of an object: other versions of it, and None."""
+    """Yield possible later versions of an object, and None."""
     if not isinstance(before, _PROTECTED):
         yield None
     if isinstance(before, Pod):

@@ -210,7 +210,7 @@ def evaluate(plugin: Any, state: ClusterState, pod: PodClass) -> list[Any]:
 
 
 def fingerprint(state: ClusterState) -> tuple[Any, ...]:
-    """Return what a plugin must not change."""
+    """Return a fingerprint of the data that a plugin must not change."""
     nodes, counters = state.nodes, state.pods
     arrays: tuple[npt.NDArray[Any], ...] = (
         nodes.allocatable,
@@ -518,7 +518,7 @@ def check_arithmetic_matches_plugin(case: PluginCase) -> None:
 
 
 def _check_states(states: NodeStates, plugin: Any, snapshot: Snapshot, pod: PodClass) -> None:
-    """Check ratings against filter and score, and what pods get against reserve."""
+    """Check ratings against filter and score, and allocations against reserve."""
     numbers, column = states.refresh(snapshot), states.column(snapshot, pod)
     if column is None:
         return

@@ -201,7 +201,7 @@ _SPREADS = {app: sometimes(st.lists(spreads(app), max_size=2), ()) for app in AP
 
 @st.composite
 def placement_constraints(draw: st.DrawFn, app: str) -> JsonObject:
-    """Return the rest of a pod: where it wants to be and what it must not meet."""
+    """Return placement constraints of a pod: selectors, affinities and tolerations."""
     affinity = {
         "nodeAffinity": draw(_NODE_AFFINITY),
         "podAffinity": draw(_POD_AFFINITY),

@@ -218,7 +218,7 @@ def metric(
 
 
 def budget(name: str, allowed: int, **labels: str) -> PodDisruptionBudget:
-    """Return a disruption budget of the pods with these labels, with so many disruptions left."""
+    """Return a disruption budget of the pods with these labels, with that many disruptions left."""
     return _decoded(
         PodDisruptionBudget,
         metadata={"name": name, "namespace": "default"},

@@ -81,7 +81,7 @@ class Election:
             self._cluster.watch_object(Lease, lease.name, lease.namespace, self._note_change)
 
     def wait_until_leading(self, timeout_s: float) -> bool:
-        """Wait at most so many seconds until this process leads; return whether it does."""
+        """Wait at most that many seconds until this process leads; return whether it does."""
         return self._leadership is None or self._leadership.wait_until_leading(timeout_s)
 
     @property

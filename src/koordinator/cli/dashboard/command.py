@@ -240,7 +240,7 @@ def _source(flags: DashboardFlags, clock: Clock, cleanup: ExitStack) -> ClusterS
 
 
 def _other_source(flags: DashboardFlags, clock: Clock) -> ClusterSource | None:
-    """Return what is shown with the other configuration; None without one."""
+    """Return the view with the other configuration; None without one."""
     if not flags.compare_config:
         return None
     changed = replace(flags, config=flags.compare_config)

@@ -237,9 +237,9 @@ class FileArchive:
         return ", ".join(map(str, self.paths))
 
     def newest(self, most: int) -> Sequence[AuditEntry]:
-        """Return so many entries, oldest first; of rotated files no more are read than needed.
+        """Return that many entries, oldest first; only the needed rotated files are read.
 
-        Raises InputError for what can't be read.
+        Raises InputError for unreadable files.
         """
         entries: list[AuditEntry] = []
         for path in self.paths:
@@ -265,7 +265,7 @@ class ServerArchive:
         self._entries: list[AuditEntry] = []
 
     def newest(self, most: int) -> Sequence[AuditEntry]:
-        """Return so many entries, oldest first, including those before a restart of the scheduler.
+        """Return that many entries, oldest first, including entries before a restart.
 
         Raises ClusterError if the scheduler does not answer.
         """

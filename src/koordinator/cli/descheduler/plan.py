@@ -52,7 +52,7 @@ from koordinator.simulator.plan_page import format_cost, plan_page, share_text
 def plan(flags: PlanFlags) -> None:
     """Print the plan; write the page; create the jobs.
 
-    Raises InputError for what the user got wrong, ClusterError if the cluster can't be read or a
+    Raises InputError for invalid arguments, ClusterError if the cluster can't be read or a
     job can't be created, BugError for what broke.
     """
     if flags.config is None:
@@ -114,7 +114,7 @@ def _kinds(
     out_of_tree: Sequence[DeschedulerPluginSpec[Any]],
     source: str,
 ) -> Sequence[type[KubeObject]]:
-    """Return what the policy and the scheduler read, pods last."""
+    """Return the objects that the policy and the scheduler read, pods last."""
     chosen = choose_profiles(configuration, out_of_tree, source)
     watched = [kind for profile in chosen for kind in profile.watches]
     first: list[type[KubeObject]] = [Namespace, PriorityClass, Node, *FOLLOWED, *watched]

@@ -37,7 +37,7 @@ LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
 def run_descheduler(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -> None:
     """Run the descheduler until a signal stops it.
 
-    Raises InputError for what the user got wrong.
+    Raises InputError for invalid arguments.
     """
     stated = flags.connection.kubeconfig or configuration.client_connection.kubeconfig
     run_component(

@@ -34,7 +34,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of one check; ``summary`` describes what was checked."""
+    """Result of one check; ``summary`` describes the subject."""
 
     name: str
     summary: str

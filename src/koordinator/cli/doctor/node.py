@@ -37,7 +37,7 @@ def _has_module(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedMachine:
-    """Machine that is checked; the last fields read what is no regular file."""
+    """Checked machine; the last fields read sockets, programs and modules."""
 
     files: Files
     roots: Roots
@@ -198,7 +198,7 @@ def _cgroup_findings(
 def check_kernel(
     machine: CheckedMachine, tree: CgroupTree, layout: CgroupLayout | None
 ) -> CheckResult:
-    """Check what the gates of the agent need; gates that no flag names only get a note."""
+    """Check requirements of the agent's gates; gates that no flag names only get a note."""
     findings = []
     checked = 0
     for need in NEEDS:

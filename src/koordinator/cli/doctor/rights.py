@@ -62,7 +62,7 @@ def _shipped_manifests() -> Sequence[Mapping[str, Any]]:
 
 
 def rights_of(manifests: Iterable[Mapping[str, Any]], namespace: str) -> Iterator[Right]:
-    """Yield what the roles of manifests grant to ServiceAccounts that they are bound to."""
+    """Yield the rights that roles of manifests grant to their ServiceAccounts."""
     by_name = {(it["kind"], it["metadata"]["name"]): it for it in manifests if it}
     for (kind, _), binding in by_name.items():
         if kind not in ("ClusterRoleBinding", "RoleBinding"):

@@ -64,7 +64,7 @@ def configuration_findings(
     namespace: str,
     now: dt.datetime,
 ) -> Iterator[Finding]:
-    """Yield what is wrong with configurations, given the certificate that koord-manager serves."""
+    """Yield problems of configurations, given the certificate that koord-manager serves."""
     restart = _RESTART.format(namespace)
     for finding in webhook_findings(configurations):
         yield _finding(finding.about, finding.text, restart)

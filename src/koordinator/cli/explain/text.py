@@ -197,7 +197,7 @@ def _remedies(remedies: Sequence[Remedy]) -> Iterator[IndentedLine]:
 
 
 def _qualification(one: Remedy) -> str:
-    """Return what a remedy does not promise; empty if it is enough alone."""
+    """Return the limitation of a remedy; empty if it suffices alone."""
     if not one.tried:
         return " (not tried)"
     return "" if one.sufficient else " (not enough alone)"

@@ -48,7 +48,7 @@ class ComponentClient:
     def get(self, server: str, path: str, parameters: dict[str, str]) -> bytes:
         """Return the answer of ``server``, a URL without path; empty parameters are left out.
 
-        Raises InputError for what can't be asked so, ClusterError if there is no good answer.
+        Raises InputError for an invalid address, ClusterError without a successful response.
         """
         connection = self._connection(server)
         access = Credentials(connection, SystemClock()).current()

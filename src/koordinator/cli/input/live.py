@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from koordinator.cluster.kubernetes.cluster import KubernetesCluster
     from koordinator.cluster.kubernetes.connection import Connection
 
-#: Pods last: what they refer to is there by then.
+#: Pods last: the objects that they refer to exist by then.
 KINDS: Sequence[type[KubeObject]] = (
     Namespace,
     PriorityClass,
@@ -68,7 +68,7 @@ def with_cluster(
     kinds: Sequence[type[KubeObject]] = KINDS,
     selectors: Mapping[type[KubeObject], str] = SELECTORS,
 ) -> Sequence[KubeObject]:
-    """Return what a cluster has of some kinds, but for what is given under the same name, and that.
+    """Return a cluster's objects of some kinds; given objects replace others of the same name.
 
     ``selectors`` are field selectors: of these kinds only some objects are read.
 
@@ -91,7 +91,7 @@ def readable_objects(
     namespace: str = "",
     kinds: Sequence[type[KubeObject]] = KINDS,
 ) -> LiveObjects:
-    """Return what the user may read: of kinds that are forbidden what is in one namespace.
+    """Return the readable objects: of forbidden kinds those in one namespace.
 
     That is ``namespace``, or the namespace of the context.  Raises as ``with_cluster`` does, and
     ForbiddenError where not even pods of the namespace may be read.
@@ -130,7 +130,7 @@ def read_objects(
     scope: ScopeFlags,
     kinds: Sequence[type[KubeObject]] = KINDS,
 ) -> LiveObjects:
-    """Return the objects of manifests and of what the user may read of the cluster.
+    """Return the objects of manifests and the readable objects of the cluster.
 
     Raises InputError if neither is given.
     """

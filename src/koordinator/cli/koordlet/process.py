@@ -87,7 +87,7 @@ class KoordletSettings:
 
 
 def run_agent(settings: KoordletSettings) -> None:
-    """Work until a signal comes.  Raises InputError for what the user got wrong."""
+    """Work until a signal comes.  Raises InputError for invalid arguments."""
     flags = settings.flags
     run_component(
         "koordlet",

@@ -23,10 +23,10 @@ def run_once(
     now: str,
     output: Output,
 ) -> None:
-    """Print what is different once nothing moves any more.
+    """Print the differences once no controller has more to change.
 
-    Raises InputError for what the user got wrong, InvalidError for what admission refuses, and,
-    when all else is done and printed, BugError for what broke.
+    Raises InputError for invalid arguments, InvalidError for refusals of admission, and,
+    after everything else is done and printed, BugError for unexpected errors.
     """
     if not files:
         raise InputError("required with --once, but missing", source="--filename")

@@ -1,4 +1,4 @@
-"""Thread that starts an HTTPS server of the manager, and then refreshes what it serves with.
+"""Thread that starts an HTTPS server of the manager, and then refreshes its certificate.
 
 The server starts as soon as it has a certificate; until then a refresh is tried again and again.
 """

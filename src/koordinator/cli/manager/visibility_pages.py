@@ -242,7 +242,7 @@ def openapi_v2() -> JsonObject:
 
 
 def _reads() -> list[tuple[str, str, str]]:
-    """Return paths, kinds of answers and names of what can be read."""
+    """Return the paths, kinds and names of the readable resources."""
     base, resources = f"/apis/{GROUP_VERSION}", []
     for plural, kind in KINDS.items():
         resources += [

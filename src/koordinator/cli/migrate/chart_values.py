@@ -374,7 +374,7 @@ def _covering(path: str) -> str:
 
 
 def _is_whole(path: str) -> bool:
-    """Return whether what is below a setting is one value, such as an affinity."""
+    """Return whether the part below a setting is one value, such as an affinity."""
     return path.rpartition(".")[2] not in ("crds", "log")
 
 

@@ -111,7 +111,7 @@ LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
 def run(configuration: KubeSchedulerConfiguration, flags: SchedulerFlags) -> None:
     """Schedule until a signal comes.
 
-    Raises InputError for what the user got wrong.
+    Raises InputError for invalid arguments.
     """
     stated = flags.connection.kubeconfig or configuration.client_connection.kubeconfig
     run_component(

@@ -25,7 +25,7 @@ _QPS, _BURST = 5.0, 10
 
 
 def run_vgpu_monitor(flags: VgpuMonitorFlags) -> None:
-    """Work until a signal comes.  Raises InputError for what the user got wrong."""
+    """Work until a signal comes.  Raises InputError for invalid arguments."""
     settings = _Settings(
         node_name=flags.node,
         folder=f"{flags.hook_path.rstrip('/')}/containers",

@@ -104,7 +104,7 @@ class EndedContainers(Collector):
 
 
 def run_yarn_copilot(flags: YarnCopilotFlags) -> None:
-    """Answer until a signal comes.  Raises InputError for what the user got wrong."""
+    """Answer until a signal comes.  Raises InputError for invalid arguments."""
     set_up_logging(flags.process.logging_format, flags.process.verbosity)
     stopping = stop_on_signals()
     host = LinuxHost()

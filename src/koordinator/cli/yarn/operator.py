@@ -261,7 +261,7 @@ class YarnOperatorSettings:
 
     @staticmethod
     def of(flags: YarnOperatorFlags) -> "YarnOperatorSettings":
-        """Return the settings of flags.  Raises InputError for what can't be meant or read."""
+        """Return the settings of flags.  Raises InputError for invalid values or files."""
         client = flags.client
         return YarnOperatorSettings(
             flags=flags,
@@ -281,7 +281,7 @@ class YarnOperatorSettings:
 
 
 def run_yarn_operator(flags: YarnOperatorFlags) -> None:
-    """Work until a signal comes.  Raises InputError for what the user got wrong."""
+    """Work until a signal comes.  Raises InputError for invalid arguments."""
     settings = YarnOperatorSettings.of(flags)
     run_component(
         NAME,

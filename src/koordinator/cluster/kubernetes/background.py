@@ -88,11 +88,11 @@ class EventLoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Run a coroutine on the loop and wait for its result.  Raises what it raises."""
+        """Run a coroutine on the loop and wait for its result.  Raises the coroutine's error."""
         return self.wait(self.start(work))
 
     def wait(self, future: Future[ResultT]) -> ResultT:
-        """Wait for a started coroutine.  Raises what it raises."""
+        """Wait for a started coroutine.  Raises the coroutine's error."""
         try:
             return future.result()
         except CancelledError:
@@ -154,7 +154,7 @@ class WorkerPool:
         self.size = 0  # exact, unlike the number of tasks: one that has ended is there a bit longer
 
     def start_workers(self, wanted: int) -> None:
-        """See to it that at least so many are at work."""
+        """Start workers until at least the wanted number runs."""
         while self.size < wanted:
             self.size += 1
             task = asyncio.create_task(self._run())

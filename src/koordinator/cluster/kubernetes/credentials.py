@@ -54,7 +54,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 def run_plugin(plugin: ExecPlugin, environ: Mapping[str, str]) -> PluginCredentials:
-    """Run the command and return what it printed; takes as long as the plugin does.
+    """Run the command and return its output; takes as long as the plugin does.
 
     Raises InputError if it can't be run at all, ClusterError if it fails this time.
     """

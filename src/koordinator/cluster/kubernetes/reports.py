@@ -200,7 +200,7 @@ class Reports:
                 return
 
     async def _send_next(self) -> bool:
-        """Send what has waited longest, statuses first; return False if nothing can be sent."""
+        """Send the oldest report, statuses first; return False if nothing can be sent."""
         for pod in self._statuses:
             if pod not in self._statuses_in_flight:
                 await self._send_status(pod)
@@ -216,7 +216,7 @@ class Reports:
         return False
 
     async def _send_status(self, pod: _Key) -> bool:
-        """Send what has waited longest about a pod; return False if it is worth another try."""
+        """Send the oldest report about a pod; return False if it is worth another try."""
         waiting = self._statuses[pod]
         status = waiting.popleft()
         if not waiting:
@@ -321,7 +321,7 @@ def _status_patch(status: _PendingStatus) -> JsonObject:
 
 
 def _condition_patch(condition: Condition) -> JsonObject:
-    """Say also what is empty: the condition takes the place of the old one."""
+    """Include empty fields, since the condition replaces the old one."""
     absent = {"reason": None, "message": None, "lastProbeTime": None, "observedGeneration": None}
     present: JsonObject = msgspec.to_builtins(condition)
     return {**absent, **present}

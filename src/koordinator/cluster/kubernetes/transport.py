@@ -235,7 +235,7 @@ class Transport:
                 return
 
     def _reset(self) -> None:
-        """Reset all connections: what the kernel has not sent is dropped."""
+        """Reset all connections; unsent data of the kernel is dropped."""
         for made in self._sockets:
             with suppress(OSError):  # closed already
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_WHEN_CLOSED)
@@ -337,7 +337,7 @@ class Transport:
         return reply
 
     async def stream(self, request: Request, silence_s: float) -> AsyncGenerator[bytes, None]:
-        """Yield what the answer brings as it comes, after an empty chunk when it begins.
+        """Yield the chunks of the response as they arrive, after an empty one at its start.
 
         It ends when nothing came for ``silence_s`` seconds: an idle cluster and a connection that
         broke without a word look alike, and who opens the stream again finds out.  Raises as
@@ -372,7 +372,7 @@ class Transport:
             raise self._unreachable(request, error) from error
 
     def error(self, request: Request, code: int, status: ServerStatus) -> ClusterError:
-        """Return what an answer other than success means."""
+        """Return the error of an unsuccessful response."""
         return error_of(code, status, str(request), self._credentials.connection.source)
 
     async def _access(self) -> Access:

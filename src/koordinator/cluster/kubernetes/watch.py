@@ -137,7 +137,7 @@ class View:
         self._catch_up: VersionComparison | None = None  # during a refresh
 
     def apply(self, item: Item) -> Iterator[WatchEvent]:
-        """Yield the events of one item.  Raises what it refuses."""
+        """Yield the events of one item.  Raises ClusterError if it cannot be used."""
         match item:
             case ListPage():
                 yield from self._apply_page(item)

@@ -68,7 +68,7 @@ Admission = Callable[[WriteOperation, KubeObject, Reader], KubeObject]
 
 
 def fill_defaults(operation: WriteOperation, obj: KubeObject, cluster: Reader) -> KubeObject:  # noqa: ARG001 -- the signature of a step
-    """Fill in what the API server fills in."""
+    """Set the defaults that the API server sets."""
     return obj if operation is WriteOperation.DELETE else with_defaults(obj)
 
 
@@ -107,7 +107,7 @@ def default_storage_class(
 
 
 def check_valid(operation: WriteOperation, obj: KubeObject, cluster: Reader) -> KubeObject:  # noqa: ARG001 -- the signature of a step
-    """Refuse what the API server refuses."""
+    """Refuse objects that the API server refuses."""
     if operation is not WriteOperation.DELETE:
         try:
             validate(obj)

@@ -135,7 +135,7 @@ def is_ready(pod: Pod) -> bool:
 
 
 def resolved_limit(replicas: int, amount: int | str | None) -> int:
-    """Return a limit for a workload of so many replicas.
+    """Return a limit for a workload with that number of replicas.
 
     A percentage is rounded down and is at least 1.  Without an amount it is a tenth of more than
     ten replicas, 2 of four or more, else 1.  The result is at most ``replicas``.

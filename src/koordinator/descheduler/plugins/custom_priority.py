@@ -178,7 +178,7 @@ class CustomPriority:
             free = left
 
     def _pack(self, pod: Pod, targets: Sequence[Node], left: dict[str, dict[str, int]]) -> bool:
-        """Return whether the pod fits on a target; deduct its requests from what is left."""
+        """Return whether the pod fits on a target; deduct its requests from that target."""
         requests = _container_requests(pod)
         for node in targets:
             if self.args.node_fit and not fits(node, pod, self.handle.view):

@@ -301,7 +301,7 @@ class GroupForest:
 
 
 class _InvalidTree(Exception):  # noqa: N818 -- a state of the cluster, not a fault
-    """A tree that cannot start, whatever pods there are."""
+    """A tree that cannot start with any pods."""
 
 
 def _is_same(known: _Parented, one: _Parented) -> bool:

@@ -130,7 +130,7 @@ class QuotaHooks:
 
 
 def _as_given(quota: ElasticQuota) -> object:
-    """Return what others than the scheduler say of a quota."""
+    """Return the fields of a quota that the scheduler does not write."""
     meta = quota.metadata
     annotations = {key: text for key, text in meta.annotations.items() if key not in REPORTED}
     return quota.key, meta.uid, quota.spec, meta.labels, annotations

@@ -93,7 +93,7 @@ class _DryRun:
             yield from self._raised_share(level, wanted)
 
     def _short_min(self, name: str, pod: QuotaPod) -> Amounts:
-        """Return what the minimum lacks for the pod; nothing for a preemptible one."""
+        """Return the pod's shortage in the minimum; nothing for a preemptible pod."""
         if pod.is_preemptible:
             return {}
         node = self._tree.node(name)
@@ -165,7 +165,7 @@ class _DryRun:
             yield f"{why.removesuffix('use the rest')}are guaranteed the rest"
 
     def _raised_total(self, name: str, wanted: Amounts) -> Iterator[str]:
-        """Raise the total of the tree if that is smaller than what the quota would use."""
+        """Raise the total of the tree if it is smaller than the quota's usage with the pod."""
         total, limit = self._tree.total, limit_of(self._tree, name, self._rules)
         short_totals = {resource: total.get(resource, 0) for resource in _short(wanted, limit)}
         added = _short(wanted, short_totals)
@@ -204,7 +204,7 @@ class _DryRun:
         )
 
     def _lent(self, name: str, wanted: Amounts) -> list[str]:
-        """Return the quotas beside the way up that must lend what they do not use.
+        """Return the siblings of the ancestors that must lend their unused minimum.
 
         Those that keep the most are tried first; none if that many do not suffice.
         """

@@ -194,7 +194,7 @@ class Checker(NodeVisitor[CelType]):
 
 
 def _items_of(operand: CelType, *, in_pairs: bool) -> tuple[CelType, ...]:
-    """Return the types of what a macro goes over: elements, keys, or pairs."""
+    """Return the types that a macro iterates over: elements, keys, or pairs."""
     if operand == DYN:
         return (DYN, DYN) if in_pairs else (DYN,)
     if operand.name == "list":

@@ -138,7 +138,7 @@ def _is_in(spend: Spend, item: Any, container: Any) -> bool:
 
 
 def _text_cost(values: Sequence[Any]) -> int:
-    """Return what it costs to look at each value once, to its last character."""
+    """Return the cost of reading each value once, to its last character."""
     return len(values) + sum(len(one) for one in values if kind_of(one) in _TEXTS) // TEXT_PER_STEP
 
 

@@ -120,7 +120,7 @@ class CelEnvironment:
     overloads: Sequence[Overload] = ()
 
     def compile(self, text: str) -> CelProgram:
-        """Return the program.  Raises InputError for what can't be parsed or can't be meant."""
+        """Return the program.  Raises InputError for errors of syntax and of types."""
         tree = parse(text)
         functions = Functions((*STANDARD, *ADDRESSES, *self.overloads))
         result = Checker(functions, self.variables, self.records).type_of(tree)

@@ -511,7 +511,7 @@ class _Parser:
         )
 
     def _parts(self, inner: str, token: _Token, *, of_bytes: bool = False) -> list[str | int]:
-        """Return literal text and the numbers of what is escaped by number."""
+        """Return literal text, and the numbers of numeric escapes."""
         parts: list[str | int] = []
         at = 0
         for escape in _escape().finditer(inner):

@@ -146,7 +146,7 @@ def _inherited_kind(value: object) -> str:
 
 
 def overload(signature: str, run: Callable[..., Any]) -> Overload:
-    """Return what a signature such as ``string.contains(string) -> bool`` declares.
+    """Return the function of a signature such as ``string.contains(string) -> bool``.
 
     A name with a dot that is no method is written in backquotes: ```sets.contains`(…)``.
     """
@@ -167,7 +167,7 @@ def overload(signature: str, run: Callable[..., Any]) -> Overload:
 
 
 def metered(signature: str, run: Callable[..., Any]) -> Overload:
-    """Return what a signature declares; ``run`` takes a ``Spend`` before the arguments."""
+    """Return the function of a signature; ``run`` takes a ``Spend`` before the arguments."""
     return replace(overload(signature, run), is_metered=True)
 
 
@@ -205,10 +205,10 @@ ResultT = TypeVar("ResultT")
 
 
 class NodeVisitor(ABC, Generic[ResultT]):
-    """Makes something of each node, usually of what it makes of the nodes in it."""
+    """Visitor that computes a result for each node, usually from the results of its parts."""
 
     def visit(self, node: Expression) -> ResultT:  # noqa: PLR0911 -- one for each kind of node
-        """Return what the node comes to."""
+        """Return the result for a node."""
         match node:
             case Literal():
                 return self._of_literal(node)

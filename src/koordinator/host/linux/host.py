@@ -3,7 +3,7 @@
 The kernel generates the text of its files with each read at offset 0, so files of cgroups and /proc
 are opened once and kept open: that saves two thirds of the cost of reading a thousand of them per
 second.  Reading a kept file of a removed cgroup fails with ENODEV; the file is then opened again.
-``trees`` determines what may be opened at all.
+``trees`` determines which files may be opened.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 """CPU QoS: group identity, core scheduling, and SCHED_IDLE, from the NodeSLO.
 
 The CPU policy groupIdentity is the default; while it is coreSched, pods are grouped by kernel
-cookies that determine who may share a CPU core.
+cookies that determine which processes may share a CPU core.
 Source: koordinator pkg/koordlet/runtimehooks/hooks/groupidentity/rule.go, bvt.go;
 pkg/koordlet/runtimehooks/hooks/coresched.
 """

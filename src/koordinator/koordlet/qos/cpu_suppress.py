@@ -108,7 +108,7 @@ class CpuDemand:
     system: int
 
     def headroom_milli(self, threshold_percent: int, min_percent: int | None) -> int:
-        """Return what the threshold leaves for best effort; may be negative."""
+        """Return the CPU that the threshold leaves for best effort; may be negative."""
         headroom = self.capacity * threshold_percent // 100
         headroom -= self.pods + self.host_applications + self.system
         if min_percent is not None:

@@ -107,7 +107,7 @@ def merged_topology(
     """Return the existing object with the fields of this agent updated.
 
     Zones keep the resources of other writers.  What the node no longer has is removed: the
-    scheduler would go on to keep CPUs for class SYSTEM.
+    scheduler would continue to keep CPUs for class SYSTEM.
     """
     meta = existing.metadata
     labels = {key: text for key, text in meta.labels.items() if key != ENABLE_NUMA_RESERVATION}

@@ -44,7 +44,7 @@ def slots(free: IntArray, shape: Shape, used: IntArray | int = 0) -> IntArray:
 
 
 def freed(victims: VictimTable, chosen: BoolArray, n_rows: int) -> IntArray:
-    """Return ``(n_rows, n_columns)``: what the chosen victims free."""
+    """Return ``(n_rows, n_columns)``: amounts that the chosen victims free."""
     out = np.zeros((n_rows, victims.amounts.shape[1]), np.int64)
     np.add.at(out, victims.row[chosen], victims.amounts[chosen])
     return out
@@ -268,7 +268,7 @@ def _break(
 
 
 def _fill(problem: PreemptionProblem, level: int, choice: VictimChoice) -> bool:
-    """Evict until what the quota lacks is free; the cheapest first, those that free the most."""
+    """Evict until the quota's shortage is covered: the cheapest first, those that free the most."""
     shortage, victims = problem.shortage, problem.victims
     if shortage is None:
         return True

@@ -182,7 +182,7 @@ class ExperimentInterrupted(KoordinatorError):  # noqa: N818 -- not an error of 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentResult:
-    """Tables and files of an experiment; ``notices`` are about what was left out."""
+    """Tables and files of an experiment; ``notices`` describe omitted parts."""
 
     experiment: Experiment
     folder: Path

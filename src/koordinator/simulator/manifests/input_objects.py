@@ -204,7 +204,7 @@ class InputObjects:
     def completed(
         self, on_notice: Callable[[str], object], objects: Sequence[KubeObject] | None = None
     ) -> list[KubeObject]:
-        """Return the objects with the pods that workloads make, and report what is missing.
+        """Return the objects with the pods of workloads, and report missing objects.
 
         ``on_notice`` receives a sentence for each input that has no effect or is missing.
         ``objects`` are the given objects and others before them, such as objects of a cluster.

@@ -126,7 +126,7 @@ def _of_crds() -> _Table:
 
 
 def _type_of_schema(name: str, schema: JsonObject, types: Types) -> str:
-    """Enter the schema and what is in it; return its type."""
+    """Register the schema and its parts; return its type."""
     if "properties" in schema:
         types[name] = {
             field: _type_of_schema(f"{name}.{field}", inner, types)
@@ -201,7 +201,7 @@ def _fields(name: str) -> Mapping[str, str]:
 
 @cache
 def _strict(name: str, *, json: bool) -> type[msgspec.Struct]:
-    """Return a type that refuses unknown fields fast; what is not looked into is not decoded."""
+    """Return a type that refuses unknown fields fast; uninspected parts are not decoded."""
     leaf: Any = msgspec.Raw if json else Any
     inner = [
         (f"f{number}", _optional(kind, leaf, json=json), msgspec.field(name=field, default=None))

@@ -106,7 +106,7 @@ def read_manifests(
 def read_input_objects(
     paths: Sequence[str], stdin: BinaryIO | None = None, *, strict: bool = False
 ) -> InputObjects:
-    """Return what the files, the files below the folders and ``-`` contain.
+    """Return the objects in files, folders and standard input (``-``).
 
     Kinds that no scheduling depends on are counted.  Raises InputError that names file, place in
     it, object and field; also for an object that is there twice and not the same, and, if
@@ -143,7 +143,7 @@ def _add(
     *,
     strict: bool,
 ) -> KubeObject | None:
-    """Add what a manifest contains; return the object if all of its fields are known.
+    """Add the objects of a manifest; return the object if all of its fields are known.
 
     The items of a list in a list are added as if they were in the outer one.
     """
@@ -532,7 +532,7 @@ def _not_an_object(value: object, place: str) -> InputError:
 
 
 def _shape(value: object) -> str:
-    """Return what a value that YAML or JSON contains is, in their terms."""
+    """Return the type of a value in the terms of YAML and JSON."""
     if value is None:
         return "null"
     names = {str: "a string", list: "a list", dict: "an object", bool: "a boolean"}

@@ -244,7 +244,7 @@ def _published(folder: Path, trace: OpenbTrace, seed: int) -> PublishedOrder | N
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of a CSV file, which can say what is wrong with it."""
+    """Line of a CSV file, which reports its own errors."""
 
     file: Path
     number: int

@@ -60,7 +60,7 @@ class FleetClasses:
 
     @cached_property
     def shapes(self) -> tuple[GpuClass, ...]:
-        """The distinct requests without memory: what a policy judges."""
+        """The distinct requests without memory, which policies evaluate."""
         return tuple(sorted({replace(each, memory_mib=0) for each in self.requests}))
 
     @cached_property
@@ -247,11 +247,11 @@ class GpuFleet:
         return fits
 
     def save(self) -> tuple[IntArray, IntArray, IntArray]:
-        """Return what is free, for ``restore``."""
+        """Return the free amounts, for ``restore``."""
         return self.cpu_free.copy(), self.memory_free.copy(), self.gpu_free.copy()
 
     def restore(self, saved: tuple[IntArray, IntArray, IntArray]) -> None:
-        """Make free again what was when it was saved."""
+        """Restore saved free amounts."""
         before = self.save()
         self.cpu_free[:], self.memory_free[:], self.gpu_free[:] = saved
         is_other = np.any(self.gpu_free != before[2], axis=1)

@@ -36,7 +36,7 @@ _NO_LIMIT: Final = 1 << 20
 
 @dataclass(slots=True)
 class MoveBudget:
-    """At most so many moves per 1,000 arrivals; None is no limit."""
+    """Limit of moves per 1,000 arrivals; None is no limit."""
 
     per_1000: float | None
 

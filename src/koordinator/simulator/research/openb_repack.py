@@ -68,7 +68,7 @@ def places_of(nodes: Iterable[GpuLayout | None]) -> dict[int, FleetPlace] | None
 def lay_out(
     week: DepartureWeek, row: int, leaves: Mapping[int, int], joins: Mapping[int, int]
 ) -> GpuLayout | None:
-    """Return how a node gives out its GPUs when so many pods of each kind leave and join it.
+    """Return the layout of a node's GPUs after some pods of each kind leave and join it.
 
     None if that can't be, or is not found in so many steps.
     """
@@ -137,7 +137,7 @@ def _with_others_shifted(
 def _choices(
     running: Sequence[tuple[int, int]], leaves: Mapping[int, int]
 ) -> Iterator[list[tuple[int, int]]]:
-    """Yield who could leave: so many of each kind."""
+    """Yield the pods that could leave, by number of each kind."""
     ways = [
         itertools.combinations([pod for pod in running if pod[0] == kind], count)
         for kind, count in sorted(leaves.items())

@@ -1,4 +1,4 @@
-"""Sources of simulations: what a cluster is and which pods come.
+"""Sources of simulations: clusters and their pods.
 
 ``source``    what every source provides; workload files; protocol of arrivals: pods come one after
               another, and never leave

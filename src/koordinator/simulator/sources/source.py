@@ -1,4 +1,4 @@
-"""Cluster and pods of a run, from whatever describes them, and the protocol of arrivals."""
+"""Cluster and pods of a run, from any description, and the protocol of arrivals."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Jobs and machines of a trace as a source: what the readers of formats have in common."""
+"""Jobs and machines of a trace as a source: common parts of the readers of formats."""
 
 import csv
 import io

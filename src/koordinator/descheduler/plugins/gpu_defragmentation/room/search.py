@@ -126,7 +126,7 @@ class _Attempt:
                 heapq.heappush(heap, entry)
             elif self._clear(row, clearance):
                 ledger.give(MemberPlace(row, clearance.gpus), self._request.requests)
-                ledger.closed[row] = False  # what is left of it may be taken
+                ledger.closed[row] = False  # its remaining capacity may be taken
                 self._push(heap, row)
             else:
                 failures += 1
@@ -244,7 +244,7 @@ class _Attempt:
         order = np.lexsort((self._noise[rows], other_shortfall, shortfall))
         return rows[order[:_ROWS_LOOKED_AT]]
 
-    # -- who has to go -------------------------------------------------------------------------
+    # -- pods to move -------------------------------------------------------------------------
 
     def _clearance(self, row: int, request: RoomRequest) -> _Clearance | None:
         """Return the fewest pods to move so that a member fits on a row."""
