@@ -136,7 +136,7 @@ def failed(run: ExperimentRun, error: str) -> RunRecord:
 def _simulated(run: ExperimentRun) -> SimulationResult:
     parameters, until = run.parameters, run.source.until
     return simulate(
-        _source(run.source, parameters.get("demand")),
+        source_of(run.source, parameters.get("demand")),
         run.policy.config or None,
         policy=run.policy.policy,
         plugins=run.policy.plugins,
@@ -148,7 +148,8 @@ def _simulated(run: ExperimentRun) -> SimulationResult:
 
 
 @lru_cache(maxsize=1)  # runs of one source follow each other
-def _source(source: ExperimentSource, demand: float | None) -> Source:
+def source_of(source: ExperimentSource, demand: float | None = None) -> Source:
+    """Load a source.  Raises InputError for files that can't be read."""
     return load_source(
         source.data if source.trace else source.workload,
         trace=source.trace,

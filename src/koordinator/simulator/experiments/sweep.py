@@ -12,12 +12,18 @@ from math import floor, log10
 from pathlib import Path
 from typing import Final
 
+from koordinator.api.syntax import numbered
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.errors import InputError, KoordinatorError, library
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.experiments.charts import Chart, draw_charts, missing_bars
-from koordinator.simulator.experiments.definition import Experiment, planned_runs, read_experiment
-from koordinator.simulator.experiments.pool import execute_all
+from koordinator.simulator.experiments.definition import (
+    Experiment,
+    ExperimentRun,
+    planned_runs,
+    read_experiment,
+)
+from koordinator.simulator.experiments.pool import execute_all, source_of
 from koordinator.simulator.experiments.store import RunRecord, RunStore
 from koordinator.simulator.experiments.tables import (
     FIGURE_LABELS,
@@ -209,7 +215,8 @@ def experiment(
 
     ``workers`` is the number of processes; ``on_line`` receives lines about the progress.  A script
     that calls this needs the guard ``if __name__ == "__main__":``, as processes import it.
-    Raises InputError for a wrong definition, ExperimentInterrupted for Ctrl-C.
+    Raises InputError for a wrong definition or a source that can't be read, before the first run;
+    ExperimentInterrupted for Ctrl-C.
     """
     if workers < 1:
         raise InputError(f"must be at least 1, got {workers}", source="--workers")
@@ -218,6 +225,7 @@ def experiment(
     store = RunStore(Path(folder))
     with store.exclusive():
         missing = store.missing(runs)
+        _check_sources(read, missing, str(definition))
         progress = SweepProgress(len(runs), len(missing), on_line, clock or SystemClock())
         progress.start()
         try:
@@ -253,6 +261,20 @@ def experiment(
             raise KoordinatorError(text) from None
     names = [*files, *(store.folder / chart.file_name for chart in charts), page]
     return ExperimentResult(read, store.folder, ordered, tuple(names), notices, summary)
+
+
+def _check_sources(read: Experiment, missing: Sequence[ExperimentRun], definition: str) -> None:
+    """Load each source that a run needs, so that none is missing after hours of other runs.
+
+    Raises InputError with the definition and the place of the source.
+    """
+    needed = [run.source for run in missing]
+    for place, source in numbered(read.sources, "sources"):
+        if source in needed:
+            try:
+                source_of(source)
+            except InputError as error:
+                raise InputError(str(error), source=definition, path=place) from None
 
 
 def _charts(draw: Callable[[], list[Chart]]) -> tuple[list[Chart], tuple[str, ...]]:

@@ -203,6 +203,23 @@ def test_exception_of_a_plugin_is_the_error_of_its_run(tmp_path: Path) -> None:
     assert store.missing([first, second]) == [first]
 
 
+def test_source_that_cannot_be_read_ends_an_experiment_before_its_first_run(tmp_path: Path) -> None:
+    """The message names the source and the file; no run is executed."""
+    path = _write(tmp_path, [{"policy": "fgd"}])
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    grid = yaml.safe_load(path.read_text())
+    grid["sources"].append({"trace": "openb", "data": "trace", "pods": "gpushare60"})
+    path.write_text(yaml.safe_dump(grid))
+
+    with pytest.raises(
+        InputError, match=r"tiny\.yaml: sources\[1\]: .*openb_node_list.* is missing"
+    ):
+        experiment(path, tmp_path / "out")
+
+    assert RunStore(tmp_path / "out").missing(planned_runs(read_experiment(path)))[0].seed == 1
+
+
 def test_damaged_file_of_a_run_counts_as_missing(definition: Path, tmp_path: Path) -> None:
     """The run is executed again."""
     runs = planned_runs(read_experiment(definition))[::2]
