@@ -43,7 +43,7 @@ class LogFormat(StrEnum):
 
 
 class _LineFormatter(logging.Formatter):
-    r"""Escape text of users, so that it affects neither the terminal nor the next line.
+    r"""Formatter that escapes users' text, so that it affects no terminal and no other line.
 
     Every character that can't be printed is escaped as in JSON, a line break, too.  Subclasses
     give one line in ``line``; a traceback follows, indented.
