@@ -145,7 +145,7 @@ class Binder:
         """Return whether a pod of that name is being bound."""
         return any(a.queued.key == key for _, batch in self._under_way for a in batch.values())
 
-    def under_way(self) -> list[Assumed]:
+    def in_progress(self) -> list[Assumed]:
         """Return the pods that are being bound."""
         return [assumed for _, batch in self._under_way for assumed in batch.values()]
 
@@ -359,7 +359,7 @@ class Binder:
                 settled.append((assumed, None))
                 continue
             try:
-                settled.append(self._settle(assumed, error))
+                settled.append(self._end(assumed, error))
             except Exception as broken:  # noqa: BLE001 -- reported by the caller
                 if assumed.state is LifeState.BINDING:
                     self._give_back(assumed)
@@ -372,12 +372,12 @@ class Binder:
         if self._state.pods.by_key.get(assumed.queued.key) is assumed.placed:
             self._state.displace(assumed.queued.key)
 
-    def settle(self, assumed: Assumed, error: ClusterError | None) -> None:
+    def end_without_bind(self, assumed: Assumed, error: ClusterError | None) -> None:
         """End a pod that needs no bind: confirmed, or forgotten after an error."""
         assumed.move(LifeEvent.SEND)
-        self.settled.append(self._settle(assumed, error))
+        self.settled.append(self._end(assumed, error))
 
-    def _settle(self, assumed: Assumed, error: ClusterError | None) -> Ended:
+    def _end(self, assumed: Assumed, error: ClusterError | None) -> Ended:
         if error is not None and not self._is_seen_bound(assumed):
             self.forget(assumed, keeps_created=not isinstance(error, _ANSWERS))
             return assumed, error

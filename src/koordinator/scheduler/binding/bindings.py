@@ -86,7 +86,9 @@ class Bindings:
         self.permitted: list[Assumed] = []
         self.waiting: dict[str, Assumed] = {}  # pods that wait for a permit, by key
         self.preparing: dict[str, Assumed] = {}  # pods without ready volumes or devices, by key
-        self._beginning: dict[str, Assumed] = {}  # pods of the batch that ``begin`` sends, by key
+        self._beginning: dict[
+            str, Assumed
+        ] = {}  # pods of the batch that ``start_binds`` sends, by key
         self._has_post_bind = any(cycle.profile.post_bind for cycle in cycles.values())
         #: whether the outcome of a bind is unknown, so that the cluster must be listed again
         self.has_unknown_outcome = False
@@ -200,15 +202,15 @@ class Bindings:
 
     def exchange(self) -> None:
         """Send the binds of decided pods, and process those that have ended."""
-        self.begin()
-        self.end()
+        self.start_binds()
+        self.finish_binds()
 
     def resume(self) -> None:
         """Retry the pods that wait for permits, or for volumes and devices."""
         self.decide_waiting()
         self.check_preparing()
 
-    def begin(self) -> None:
+    def start_binds(self) -> None:
         """Send the binds of decided pods, except those whose volumes or devices are not ready."""
         if not self.permitted:
             return
@@ -239,7 +241,7 @@ class Bindings:
             elif self._try_step(assumed, self._is_ready):
                 self._bind([assumed])
 
-    def end(self, *, wait: bool = False) -> None:
+    def finish_binds(self, *, wait: bool = False) -> None:
         """Process the binds that have ended; ``wait`` for all that are in flight.
 
         After a bind with an unknown outcome (``has_unknown_outcome``) nothing may be decided until
@@ -340,11 +342,11 @@ class Bindings:
 
     # -- the way back ------------------------------------------------------------------------
 
-    def has(self, key: str) -> bool:
+    def is_assumed(self, key: str) -> bool:
         """Return whether a pod has its place and is not bound yet."""
-        return self.holds(key) or self._binder.is_binding(key)
+        return self.is_before_bind(key) or self._binder.is_binding(key)
 
-    def holds(self, key: str) -> bool:
+    def is_before_bind(self, key: str) -> bool:
         """Return whether a pod has its place and its binding has not begun."""
         if key in self.waiting or key in self.preparing or key in self._beginning:
             return True
@@ -413,9 +415,9 @@ class Bindings:
 
     def wait_for_binds(self, victims: Iterable[PlacedPod]) -> None:
         """Wait for the binds of victims that are in flight."""
-        self.begin()
+        self.start_binds()
         if any(self._binder.is_binding(victim.key) for victim in victims):
-            self.end(wait=True)
+            self.finish_binds(wait=True)
 
     def validate(self) -> None:
         """Raise BugError if a pod is filed under another state than its own."""
@@ -423,7 +425,7 @@ class Bindings:
             LifeState.WAITING: self.waiting.values(),
             LifeState.PREPARING: self.preparing.values(),
             LifeState.PERMITTED: self.permitted,
-            LifeState.BINDING: self._binder.under_way(),
+            LifeState.BINDING: self._binder.in_progress(),
         }
         for state, pods in places.items():
             for assumed in pods:
@@ -476,12 +478,12 @@ def validate_waiting(
     To be called between two steps of the loop.  Raises BugError.
     """
     for queued in queue.pods(*QueueState):
-        on_its_way = bindings.has(queued.key)
-        if state.has_place(queued.key) != on_its_way:
-            expectation = "has a place" if not on_its_way else "has none"
+        is_assumed = bindings.is_assumed(queued.key)
+        if state.has_place(queued.key) != is_assumed:
+            expectation = "has a place" if not is_assumed else "has none"
             raise BugError(f"{queued.key} is {queued.state} and {expectation}")
-        if on_its_way != (queued.state is QueueState.IN_FLIGHT):
-            raise BugError(f"{queued.key} is {queued.state}, its binding under way: {on_its_way}")
+        if is_assumed != (queued.state is QueueState.IN_FLIGHT):
+            raise BugError(f"{queued.key} is {queued.state}, its binding under way: {is_assumed}")
         if queued.key not in state.unbound:
             raise BugError(f"{queued.key} is {queued.state} and not known as waiting")
     for key, (pod, _) in state.unbound.items():

@@ -62,7 +62,7 @@ class ExtenderFeature(BindingFeature):
             error = ClusterError(str(failed))  # outcome unknown: the watch resolves it
         except ExtenderError as failed:
             error = ConflictError(str(failed))
-        self._handle.binder.settle(assumed, error)
+        self._handle.binder.end_without_bind(assumed, error)
 
     def _bound_outside(self, pod: Pod, node: str) -> bool:
         """Return whether an extender bound the pod; failures of ignorable extenders are skipped."""

@@ -199,7 +199,7 @@ class PodIntake:
         if (
             placed.pod is not event.previous
             or not self._ingest.is_bare_bind(placed, pod)
-            or self._bindings.holds(placed.key)
+            or self._bindings.is_before_bind(placed.key)
             or self._tracks_foreign_pods
         ):
             return False

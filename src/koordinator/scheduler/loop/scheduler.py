@@ -212,7 +212,7 @@ class Scheduler:
                 decided += len(run)
                 self._decide(run)
                 if self._is_bound_by_feature(run[-1]):
-                    bindings.begin()  # the next pod may be the one that it is for
+                    bindings.start_binds()  # the next pod may be the one that it is for
             elif not (bindings.permitted or self._work()):
                 break
             if not run or len(bindings.permitted) >= options.in_flight:
@@ -381,7 +381,7 @@ class Scheduler:
         return [
             queued
             for queued in different
-            if queued.state is QueueState.IN_FLIGHT and not self._bindings.has(queued.key)
+            if queued.state is QueueState.IN_FLIGHT and not self._bindings.is_assumed(queued.key)
         ]
 
     # -- for embedding code ------------------------------------------------------------------
@@ -454,9 +454,9 @@ class Scheduler:
     def finish(self) -> None:
         """Finish all bindings; called at shutdown."""
         with self._isolation.barrier("bind"):
-            self._bindings.begin()
+            self._bindings.start_binds()
         with self._isolation.barrier("bind"):
-            self._bindings.end(wait=True)
+            self._bindings.finish_binds(wait=True)
         self._handle.attempts.close()
 
     def report(self) -> None:

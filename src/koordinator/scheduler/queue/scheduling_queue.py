@@ -254,14 +254,14 @@ class SchedulingQueue:
         if not self._pools.pods:
             return []
         listeners = self._hints.listeners(event)
-        everyone = event.resource == EVERYTHING
-        if not listeners and not everyone:
+        wakes_all = event.resource == EVERYTHING
+        if not listeners and not wakes_all:
             return []
         self._pools.log.append(event)
-        concerned = self._rejected_by(listeners, event)
-        if everyone:
-            concerned.update((queued.key, queued) for queued in self._pools.unschedulable)
-        return self._wake(concerned.values(), event, now_s)
+        affected = self._rejected_by(listeners, event)
+        if wakes_all:
+            affected.update((queued.key, queued) for queued in self._pools.unschedulable)
+        return self._wake(affected.values(), event, now_s)
 
     def on_nomination_ended(self, pod: Pod, now_s: float) -> list[str]:
         """Requeue pods that yielded to a nominated pod, after its nomination ended.
@@ -281,19 +281,19 @@ class SchedulingQueue:
     def _wake_below(self, pod: Pod, priority: int, now_s: float) -> list[str]:
         """Wake pods below a priority that the nomination of another pod kept out."""
         event = ClusterEvent("AssignedPod", Action.DELETE, pod, None)
-        concerned = self._rejected_by(self._hints.listeners(event), event).values()
-        those = [one for one in concerned if one.priority < priority and one.key != pod.key]
-        return self._wake(those, event, now_s)
+        affected = self._rejected_by(self._hints.listeners(event), event).values()
+        less_important = [one for one in affected if one.priority < priority and one.key != pod.key]
+        return self._wake(less_important, event, now_s)
 
     def _rejected_by(self, listeners: Listeners, event: ClusterEvent) -> dict[str, QueuedPod]:
         """Return the pods that plugins rejected; of those with needs only note that it may help."""
-        concerned: dict[str, QueuedPod] = {}
+        affected: dict[str, QueuedPod] = {}
         for plugin in listeners:
-            concerned.update(self._pools.waiting.get(plugin, {}))
+            affected.update(self._pools.waiting.get(plugin, {}))
         for group, example in self._pools.needs.rejected_by(listeners.keys()):
             if self._hints.wake_for(example, event) is not Wake.NO:
                 self._pools.needs.touch(group)
-        return concerned
+        return affected
 
     def wake_rejected(
         self, plugin: str, helps: Callable[[QueuedPod], bool], now_s: float
@@ -438,9 +438,9 @@ class SchedulingQueue:
                     break
         return wake
 
-    def _wake(self, concerned: Iterable[QueuedPod], event: ClusterEvent, now_s: float) -> list[str]:
+    def _wake(self, affected: Iterable[QueuedPod], event: ClusterEvent, now_s: float) -> list[str]:
         woken = []
-        for queued in concerned:
+        for queued in affected:
             wake = self._hints.wake_for(queued, event)
             if wake is not Wake.NO:
                 self._requeue(queued, wake, now_s, event.label)

@@ -131,7 +131,7 @@ class ReservationFeature(HolderFeature, BindingFeature):
         """Write the node of a reservation; it is usable before its event arrives."""
         pod = assumed.queued.pod
         error = self._controller.bind(pod, assumed.node, assumed.allocation)
-        self._handle.binder.settle(assumed, error)
+        self._handle.binder.end_without_bind(assumed, error)
         name = reservation_name(pod.metadata)
         available = self._handle.state.objects.get(Reservation, name)
         if error is None and available is not None:
