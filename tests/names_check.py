@@ -5,6 +5,7 @@ exists only where an import rule requires it, and its docstring names the rule. 
 parameters and variables have none of the words of ``VAGUE_WORDS``: ``held`` names no value, but
 ``requests``, ``allocation`` and ``message`` do.  Words of ``VAGUE_VALUES`` are verbs that functions
 may have: a docstring may state that something *is found*, but ``found`` is not the name of a node.
+No value of the package is called by one of the ``ADVERBS``.
 ``python -m tests.names_check`` prints what breaks a rule, and exits 1 if anything does; it is a
 part of ``make check``.  Several kinds of the API may have one name, since Kubernetes chose it.
 """
@@ -51,6 +52,9 @@ VAGUE_WORDS = frozenset(
 
 #: Words that no parameter, variable or attribute has, except as in ``not_found`` and ``as_found``.
 VAGUE_VALUES = frozenset({"found", "gone", "lack", "lacking", "sought"})
+
+#: Adverbs that are not the whole name of a parameter, variable or attribute of the package.
+ADVERBS = frozenset({"here", "nowhere", "there"})
 
 _VAGUE = re.compile(rf"(?<![a-z])(?:{'|'.join(sorted(VAGUE_WORDS))})(?![a-z])", re.IGNORECASE)
 _VAGUE_VALUE = re.compile(
@@ -165,6 +169,16 @@ def vague_names(folder: Path) -> dict[str, list[str]]:
     return vague
 
 
+def adverbs(source: Path = SOURCE) -> dict[str, list[str]]:
+    """Return the parameters, variables and attributes with an adverb as their name, by module."""
+    named: dict[str, list[str]] = {}
+    for path, tree in _modules(source):
+        names = {name for node in ast.walk(tree) for name in _defined(node) if name in ADVERBS}
+        if names:
+            named[path] = sorted(names)
+    return named
+
+
 def _has_vague(text: str) -> bool:
     """Return whether a name of a module can have such a word; str.find is faster than a pattern."""
     lower = text.lower()
@@ -270,6 +284,10 @@ def main() -> int:
         f"{folder}/{path} has {', '.join(names)}: name what each is, such as a request or a message"
         for folder in NAMED
         for path, names in vague_names(ROOT / folder).items()
+    ]
+    wrong += [
+        f"{path} has {', '.join(names)}: name what each is, such as rows or amounts"
+        for path, names in adverbs().items()
     ]
     sys.stdout.write("".join(f"{line}\n" for line in wrong))
     return 1 if wrong else 0

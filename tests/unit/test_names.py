@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.names_check import (
+    adverbs,
     gerunds,
     repeated_names,
     stale_listings,
@@ -62,6 +63,15 @@ def test_verb_as_the_name_of_a_value_is_found(tmp_path: Path) -> None:
     folder = package(tmp_path, a=text, b='"""found, gone."""\n')
 
     assert vague_names(folder) == {"a.py": ["found", "gone"]}
+
+
+def test_adverb_as_the_name_of_a_value_is_found(tmp_path: Path) -> None:
+    """A name that only contains an adverb is none."""
+    folder = package(
+        tmp_path, a="def add(there):\n    here, is_there = there, True\n", b="where = 1"
+    )
+
+    assert adverbs(folder) == {"a.py": ["here", "there"]}
 
 
 def test_type_alias_that_is_defined_twice_is_found(tmp_path: Path) -> None:

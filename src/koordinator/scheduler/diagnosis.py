@@ -106,8 +106,8 @@ def never_fits(diagnosis: Diagnosis, state: ClusterState, pod: PodClass) -> str:
     for column, amount in pod.demand:
         if amount > largest[column] and column not in served:
             name, most = state.axis.names[column], int(largest[column])
-            request, there = (quantity(name, number) for number in (amount, most))
-            return f"no node can ever hold it: it requests {request} of {name}, the most is {there}"
+            request, limit = (quantity(name, number) for number in (amount, most))
+            return f"no node can ever hold it: it requests {request} of {name}, the most is {limit}"
     return "no node can ever hold it as they are, not even an empty one"
 
 

@@ -378,14 +378,14 @@ def check_skipping_depends_on_the_pod(case: PluginCase) -> None:
     if not case.is_local:
         return
     state, plugin, classes = case.shared
-    active, here, nowhere = (
+    active, present, absent = (
         ActivePlugin.of("", plugin),
         Snapshot(state),
         Snapshot(ClusterState(state.axis)),
     )
     for pod in classes:
-        assert active.hints.filters(here, pod) == active.hints.filters(nowhere, pod)
-        assert active.hints.scores(here, pod) == active.hints.scores(nowhere, pod)
+        assert active.hints.filters(present, pod) == active.hints.filters(absent, pod)
+        assert active.hints.scores(present, pod) == active.hints.scores(absent, pod)
 
 
 def check_skipped_prefilter_rejects_nothing(case: PluginCase) -> None:

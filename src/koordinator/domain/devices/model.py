@@ -239,7 +239,7 @@ class NumaSet(NamedTuple):
 
     nodes: tuple[int, ...]  # ascending
     near: Mapping[DeviceType, int]  # masks: devices on them or without a specific node
-    there: Mapping[DeviceType, int]  # number of devices on exactly these nodes
+    counts: Mapping[DeviceType, int]  # number of devices on exactly these nodes
 
 
 @dataclass(frozen=True)

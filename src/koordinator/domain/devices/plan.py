@@ -222,4 +222,4 @@ def _hints(
 
 def _is_too_few(plan: DevicePlan, place: NumaSet) -> bool:
     """Return whether a type has devices on these nodes, but fewer than requested."""
-    return any(0 < place.there[part.kind] < part.count for part in plan.early)
+    return any(0 < place.counts[part.kind] < part.count for part in plan.early)

@@ -231,24 +231,24 @@ def smaller_gang(gang: Gang | None, count: int) -> Iterator[Remedy]:
 def _more_members(
     gang: Gang,
     explained: str,
-    there: Sequence[str],
+    created: Sequence[str],
     start_together: StartTogether,
     *,
     alone: bool,
 ) -> Iterator[Remedy]:
-    """Yield remedies for one short gang; ``there`` are all ungated members of its group."""
+    """Yield remedies for one short gang; ``created`` are all ungated members of its group."""
     blocked = sorted(k for k, one in gang.members.items() if one.state is MemberState.BLOCKED)
     own, missing = _unblocked(gang), _missing_count(gang)
     present = listed(own, NAMED) or "none"
     if blocked:
         text = f"remove the scheduling gates of {', '.join(blocked[:NAMED])}, members of {gang.id}"
-        enough = alone and len(blocked) >= missing and start_together([*there, *blocked], {})
+        enough = alone and len(blocked) >= missing and start_together([*created, *blocked], {})
         yield Remedy(kind="open-gates", text=text, sufficient=enough)
     verb = "is" if len(own) == 1 else "are"
     text = f"create {missing} more {_members_of(missing, gang)}: there {verb} {present}"
     copies = {_example(gang, explained): missing}
-    yield Remedy(kind="gang", text=text, sufficient=alone and start_together(there, copies))
-    if alone and gang.present and start_together(there, {}):
+    yield Remedy(kind="gang", text=text, sufficient=alone and start_together(created, copies))
+    if alone and gang.present and start_together(created, {}):
         text = f"set {gang.minimum_setting} to {gang.present}: that many members exist"
         yield Remedy(kind="gang", text=text)
 

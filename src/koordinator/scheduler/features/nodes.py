@@ -252,7 +252,9 @@ def _images(state: ClusterState, row: int) -> dict[str, Any]:
     shown = {}
     for name, image in sorted(state.nodes.images.items()):
         if image.present[row]:
-            nodes = [state.nodes.names[there] for there in np.flatnonzero(image.present).tolist()]
+            nodes = [
+                state.nodes.names[image_row] for image_row in np.flatnonzero(image.present).tolist()
+            ]
             shown[name] = {
                 "Size": image.size,
                 "NumNodes": len(nodes),

@@ -94,9 +94,9 @@ def restoring_only(
     """
     free = list(holds)
     wanted = {hold.slot for hold in free}
-    here = {hold.slot: hold for hold in state.holds.on_row.get(row, {}).values()}
-    here |= {hold.slot: hold for hold in restorable.at(row)} if restorable is not None else {}
-    back = [hold for hold in here.values() if hold.restored and hold.slot not in wanted]
+    row_holds = {hold.slot: hold for hold in state.holds.on_row.get(row, {}).values()}
+    row_holds |= {hold.slot: hold for hold in restorable.at(row)} if restorable is not None else {}
+    back = [hold for hold in row_holds.values() if hold.restored and hold.slot not in wanted]
     for hold in back:
         state.undo_restore(hold)
     try:

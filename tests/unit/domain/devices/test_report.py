@@ -76,7 +76,7 @@ def test_masks_of_numa_nodes_and_labels() -> None:
     assert (gpus.mask, gpus.width) == (0b1111, 4)
     assert gpus.on_numa([1]) == 0b0110
     assert gpus.on_numa([]) == 0b0100
-    assert [(each.nodes, each.near[GPU], each.there[GPU]) for each in model.numa_sets] == [
+    assert [(each.nodes, each.near[GPU], each.counts[GPU]) for each in model.numa_sets] == [
         ((0,), 0b0101, 1),
         ((1,), 0b0110, 1),
         ((0, 1), 0b0111, 2),

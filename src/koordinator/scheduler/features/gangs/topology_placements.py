@@ -162,9 +162,9 @@ class PlacementPlacer:
         if first is not None and first.failed:
             first.is_lost = True
             return first
-        nowhere = np.zeros(len(self._state.nodes), bool)
+        no_rows = np.zeros(len(self._state.nodes), bool)
         head = next(one for one in members if one[0] is group_attempt.head)
-        with cycle.restricted_to(nowhere):
+        with cycle.restricted_to(no_rows):
             verdict = cycle.diagnose(head[0].pod, head[1], {})
         others = [queued for queued, _ in members if queued is not head[0]]
         return GangDecision(failed=[(*head, verdict)], others=others, is_lost=True)

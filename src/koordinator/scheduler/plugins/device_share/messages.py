@@ -28,7 +28,7 @@ _IN_PERCENT: Final = frozenset({GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA})
 class DeviceCounts(Struct, frozen=True):
     """Number of devices of a type, and how many have enough left."""
 
-    there: int
+    existing: int
     large: int  # devices that have the requested amounts when they are healthy and free
     enough: int  # devices with the requested amounts left
     unhealthy: tuple[int, ...]  # minors
@@ -167,7 +167,7 @@ def _count(view: Snapshot, want: DeviceTypeRequest) -> DeviceCounts | None:
     amounts = np.array(want.request.amounts)
     healthy_left = group.totals - columns.used[row, : group.width]
     return DeviceCounts(
-        there=len(reported),
+        existing=len(reported),
         large=sum(bool((group.totals[m] >= amounts).all()) for m in reported),
         enough=sum(bool((left[m] >= amounts).all()) for m in reported if m not in unhealthy),
         unhealthy=unhealthy,
@@ -181,7 +181,10 @@ def _short(view: Snapshot, want: DeviceTypeRequest) -> str:
         return f"{request}, none is reported"
     if counts.enough >= want.request.count and not counts.unhealthy:
         return ""
-    parts = [f"{counts.enough} of {counts.there} have enough left", *_unhealthy(counts.unhealthy)]
+    parts = [
+        f"{counts.enough} of {counts.existing} have enough left",
+        *_unhealthy(counts.unhealthy),
+    ]
     return f"{request}, {', '.join(parts)}"
 
 

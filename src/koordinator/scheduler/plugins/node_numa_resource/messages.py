@@ -89,14 +89,14 @@ def smaller_for_numa(view: Snapshot, needs: NumaRequirements) -> list[dict[str, 
         return []
     smaller = []
     devices = _whole_devices(view, needs.amounts)
-    for zone, here in sorted(trial.available.items(), key=lambda one: -one[1].get(CPU, 0)):
-        cpus = here.get(CPU, 0)
+    for zone, amounts in sorted(trial.available.items(), key=lambda one: -one[1].get(CPU, 0)):
+        cpus = amounts.get(CPU, 0)
         whole = cpus // MILLI * MILLI if trial.request.binding is not None else cpus
         smaller.append(
             {
-                name: min(amount, whole if name == CPU else here[name])
+                name: min(amount, whole if name == CPU else amounts[name])
                 for name, amount in needs.amounts.items()
-                if name in here
+                if name in amounts
             }
             | devices.get(zone, {})
         )
@@ -126,8 +126,8 @@ def _free_by_zone(
             continue
         columns, healthy = view.devices.columns[kind], report.healthy.get(kind, 0)
         for zone in group.by_numa:
-            here = [d.minor for d in group.devices if d.numa == zone and healthy >> d.minor & 1]
-            left, total = columns.left[row, here], columns.total[row, here]
+            minors = [d.minor for d in group.devices if d.numa == zone and healthy >> d.minor & 1]
+            left, total = columns.left[row, minors], columns.total[row, minors]
             free = int((left >= total).all(axis=1).sum())
             parts = int(((left > 0) & (total > 0)).any(axis=1).sum()) - free
             yield zone, kind, free, parts
@@ -141,8 +141,8 @@ def size_for_numa(view: Snapshot, needs: NumaRequirements) -> str:
         return ""
     zones = trial.node.zones.values()
     most = {
-        name: max(here[name] for here in zones if name in here)
-        for name in {name for here in trial.node.zones.values() for name in here}
+        name: max(amounts[name] for amounts in zones if name in amounts)
+        for name in {name for amounts in trial.node.zones.values() for name in amounts}
     }
     return " and ".join(
         f"{_amount(name, amount)} {_OF[policy]} (its largest has {_amount(name, most[name])})"
@@ -218,7 +218,7 @@ def _of_zones(
     """Return each resource that no set of NUMA nodes allowed by the policy has enough of."""
     parts, zones = [], trial.available
     for name, amount in amounts.items():
-        left = [here[name] for here in zones.values() if name in here]
+        left = [zone_amounts[name] for zone_amounts in zones.values() if name in zone_amounts]
         if not left:
             continue
         most, of = max(left), _OF.get(policy, "of its NUMA nodes")
@@ -233,7 +233,9 @@ def _of_zones(
                 f"{_amount(name, sum(left))} free"
             )
         elif policy is NumaTopologyPolicy.RESTRICTED and amount > most:
-            fewest = _fewest([here.get(name, 0) for here in trial.node.zones.values()], amount)
+            fewest = _fewest(
+                [zone_amounts.get(name, 0) for zone_amounts in trial.node.zones.values()], amount
+            )
             parts.append(
                 f"requests {_amount(name, amount)} of {pluralized(fewest, 'NUMA node')}, "
                 f"the fewest that hold it when empty; they have "
@@ -242,8 +244,8 @@ def _of_zones(
     if not parts:
         listed = " and ".join(_amount(name, n) for name, n in amounts.items() if name != "pods")
         rows = {
-            zone: [_amount(name, n) for name, n in here.items() if name in amounts]
-            for zone, here in zones.items()
+            zone: [_amount(name, n) for name, n in zone_amounts.items() if name in amounts]
+            for zone, zone_amounts in zones.items()
         }
         free = "; ".join(
             f"{zone}: {', '.join([*row, *devices.get(zone, ())])}"
@@ -271,14 +273,14 @@ def _of_cpus(trial: NumaTrial, binding: CpuBinding) -> str:
     return f"requests {binding.count} exclusive CPUs{policy}; {free} are free"
 
 
-def _fewest(there: list[int], amount: int) -> int:
+def _fewest(capacities: list[int], amount: int) -> int:
     """Return the least number of empty NUMA nodes that hold an amount."""
     total = 0
-    for count, each in enumerate(sorted(there, reverse=True), start=1):
+    for count, each in enumerate(sorted(capacities, reverse=True), start=1):
         total += each
         if total >= amount:
             return count
-    return len(there)
+    return len(capacities)
 
 
 def _amount(name: str, amount: int) -> str:

@@ -94,8 +94,8 @@ def verdicts(
         if kinds.only is None:
             refused &= kinds.aligned
         if np.logical_or.reduce(refused):
-            there = numa.arrays.exists[rows].any(axis=1) | numa.wide[rows]
-            codes.add(refused & ~there, MISSING_ZONES)
+            has_zones = numa.arrays.exists[rows].any(axis=1) | numa.wide[rows]
+            codes.add(refused & ~has_zones, MISSING_ZONES)
             codes.add(refused, UNALIGNED)
     return codes
 
@@ -153,21 +153,23 @@ def _add_unbindable(
 
     ``where`` is the mask of rows with the bind policy, and the kinds of all rows.
     """
-    here, kinds = where
+    with_policy, kinds = where
     numa, rows, binding = view.numa, view.row_numbers, request.binding
     if binding is None:
         return
     if not numa.survey.laid_out:
-        codes.add(here & ~numa.layout[rows], INVALID_LAYOUT)
+        codes.add(with_policy & ~numa.layout[rows], INVALID_LAYOUT)
     node_policy = BIND_POLICIES[code]
     if node_policy is not None and node_policy != binding.policy:
-        codes.add(here, POLICY_CONFLICT)
+        codes.add(with_policy, POLICY_CONFLICT)
     if request.required_policy == CpuBindPolicy.FULL_PCPUS:
-        codes.add(here & (binding.count % numa.arrays.cpus_per_core[rows] > 0), PARTIAL_CORES)
+        codes.add(
+            with_policy & (binding.count % numa.arrays.cpus_per_core[rows] > 0), PARTIAL_CORES
+        )
     if binding.required:
         free = numa.arrays.bindable_in_all[rows, BINDABLE.index(request.required_policy)]
         short = free < binding.count
-        codes.add(here & (kinds.policies == 0) & short, NOT_ENOUGH_CPUS)
+        codes.add(with_policy & (kinds.policies == 0) & short, NOT_ENOUGH_CPUS)
 
 
 def is_plain(view: Snapshot, needs: NumaRequirements) -> bool:

@@ -51,10 +51,10 @@ class NumaAllocation(Struct, frozen=True):
                 NumaNodeResource(
                     node=zone,
                     resources={
-                        name: _quantity(name, amount, notations) for name, amount in here.items()
+                        name: _quantity(name, amount, notations) for name, amount in amounts.items()
                     },
                 )
-                for zone, here in sorted(self.zones.items())
+                for zone, amounts in sorted(self.zones.items())
             ),
         )
 
@@ -140,9 +140,9 @@ class NumaLedger:
             return
         self.cpus.remove(uid)
         for zone, amounts in allocation.zones.items():
-            here = self._zones[zone]
-            subtract(here, amounts)
-            if not here:
+            remaining = self._zones[zone]
+            subtract(remaining, amounts)
+            if not remaining:
                 del self._zones[zone]
 
     def states(self, layout: CpuLayout | None, zones: Iterable[int]) -> dict[int, ZoneState]:
@@ -156,11 +156,11 @@ class NumaLedger:
         own = {zone: layout.numa_nodes.get(zone, 0) for zone in states}
         everywhere = sum(own.values())
         cpu_sets = [allocation.cpus for allocation in self.cpus]
-        for zone, here in own.items():
-            elsewhere = everywhere & ~here
-            on_it = [cpus for cpus in cpu_sets if cpus & here]
+        for zone, zone_cpus in own.items():
+            other_cpus = everywhere & ~zone_cpus
+            on_it = [cpus for cpus in cpu_sets if cpus & zone_cpus]
             if on_it:
-                shared = [cpus for cpus in on_it if cpus & elsewhere]
+                shared = [cpus for cpus in on_it if cpus & other_cpus]
                 states[zone] = ZoneState.SHARED if shared else ZoneState.SINGLE
         return states
 

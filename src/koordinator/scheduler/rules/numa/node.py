@@ -182,8 +182,10 @@ class NodeTopology:
         if self.own_ratios is not None or not of_node:
             return self.zones
         return {
-            zone: {name: amplified(amount, of_node.get(name, 0.0)) for name, amount in here.items()}
-            for zone, here in self.zones.items()
+            zone: {
+                name: amplified(amount, of_node.get(name, 0.0)) for name, amount in amounts.items()
+            }
+            for zone, amounts in self.zones.items()
         }
 
 

@@ -67,7 +67,7 @@ class NumaTrial:
 
     def _is_reported(self, name: str) -> bool:
         """Return whether any NUMA node reports the resource; others are not aligned."""
-        return any(name in here for here in self.available.values())
+        return any(name in amounts for amounts in self.available.values())
 
     def allocate(self, zones: int | None) -> NumaAllocation | NumaShortage:
         """Return the pod's allocation on a set of NUMA nodes.
@@ -153,10 +153,10 @@ class NumaTrial:
 
     def _take_of(self, zone: int) -> Shares | NumaShortage:
         """Return the request as the share of one NUMA node."""
-        here, is_bound = self.available.get(zone, {}), self.request.binding is not None
+        available, is_bound = self.available.get(zone, {}), self.request.binding is not None
         shares, short = {}, []
         for name, amount in self.request.amounts.items():
-            has = here.get(name)
+            has = available.get(name)
             if has is None and not self._is_reported(name):
                 continue
             whole = self._part(name, amount, 1) if is_bound and name == CPU else amount

@@ -84,8 +84,8 @@ def resource_hints(
     NUMA nodes are left out (SingleNUMANode needs them for its message only).
     """
     node, fits = trial.node, fits or trial.fits
-    there = set().union(*node.zones.values())
-    reported = [name for name in trial.request.amounts if name in there]
+    known = set().union(*node.zones.values())
+    reported = [name for name in trial.request.amounts if name in known]
     sets = [
         (zones, score_zones(trial, zones, scorer))
         for zones in subsets(tuple(node.zones))
@@ -94,9 +94,9 @@ def resource_hints(
     restricted = policy is NumaTopologyPolicy.RESTRICTED
     everywhere = _hints(sets, restricted=restricted)
     empty_zones = dict.fromkeys(reported, 0)
-    for zone, here in trial.available.items():
+    for zone, available in trial.available.items():
         for name in reported:
-            if not here.get(name):
+            if not available.get(name):
                 empty_zones[name] |= 1 << zone
     return {
         name: everywhere
