@@ -44,6 +44,14 @@ def test_all_scarce_resources_are_used(servers: ClusterState) -> None:
     assert scored(plugin, servers, pending) == {"gpu": 100, "cpu": 100}
 
 
+def test_node_of_which_every_resource_is_used_has_the_highest_score(world: World) -> None:
+    """Nothing is left idle, neither scarce nor other."""
+    server = world(node("plain"))
+    plugin = built(PLUGIN, server, resources=SCARCE)
+
+    assert scored(plugin, server, pod("p", cpu=1, memory="1Gi")) == {"plain": 100}
+
+
 def test_without_arguments_all_nodes_are_alike(servers: ClusterState) -> None:
     """Nothing is scarce."""
     assert scored(built(PLUGIN, servers), servers, pod("p")) == {"gpu": 100, "cpu": 100}
