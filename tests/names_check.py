@@ -53,8 +53,8 @@ VAGUE_WORDS = frozenset(
 #: Words that no parameter, variable or attribute has, except as in ``not_found`` and ``as_found``.
 VAGUE_VALUES = frozenset({"found", "gone", "lack", "lacking", "sought"})
 
-#: Adverbs that are not the whole name of a parameter, variable or attribute of the package.
-ADVERBS = frozenset({"here", "nowhere", "there"})
+#: Words that are not the whole name of a parameter, variable or attribute of the package.
+ADVERBS = frozenset({"elsewhere", "here", "nowhere", "there", "what", "where"})
 
 _VAGUE = re.compile(rf"(?<![a-z])(?:{'|'.join(sorted(VAGUE_WORDS))})(?![a-z])", re.IGNORECASE)
 _VAGUE_VALUE = re.compile(
@@ -173,7 +173,13 @@ def adverbs(source: Path = SOURCE) -> dict[str, list[str]]:
     """Return the parameters, variables and attributes with an adverb as their name, by module."""
     named: dict[str, list[str]] = {}
     for path, tree in _modules(source):
-        names = {name for node in ast.walk(tree) for name in _defined(node) if name in ADVERBS}
+        names = {
+            name
+            for node in ast.walk(tree)
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            for name in _defined(node)
+            if name in ADVERBS
+        }
         if names:
             named[path] = sorted(names)
     return named

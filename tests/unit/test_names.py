@@ -68,7 +68,7 @@ def test_verb_as_the_name_of_a_value_is_found(tmp_path: Path) -> None:
 def test_adverb_as_the_name_of_a_value_is_found(tmp_path: Path) -> None:
     """A name that only contains an adverb is none."""
     folder = package(
-        tmp_path, a="def add(there):\n    here, is_there = there, True\n", b="where = 1"
+        tmp_path, a="def add(there):\n    here, is_there = there, True\n", b="lookup_there = 1"
     )
 
     assert adverbs(folder) == {"a.py": ["here", "there"]}

@@ -278,7 +278,7 @@ class LeaderElector:
             "and update leases.coordination.k8s.io in it"
         )
 
-    def _report(self, what: str) -> None:
+    def _report(self, change: str) -> None:
         """Write an event about the lease in the background."""
         now_s = self.wall_clock.now_s()
         meta = self._seen.metadata if self._seen is not None else ObjectMeta()
@@ -299,7 +299,7 @@ class LeaderElector:
                 uid=meta.uid,
                 resource_version=meta.resource_version,
             ),
-            note=f"{self._identity} {what}",
+            note=f"{self._identity} {change}",
             type="Normal",
         )
         self._cluster.report([event])

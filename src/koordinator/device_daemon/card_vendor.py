@@ -74,8 +74,8 @@ def value_of(text: str, name: str, tool: str) -> str:
     return values[0]
 
 
-def number_of(text: str, what: str, tool: str) -> int:
+def number_of(text: str, name: str, tool: str) -> int:
     """Return a non-negative integer.  Raises InputError for any other text."""
     if not text.isascii() or not text.isdigit():
-        raise InputError(f"must be a number, got {text[:80]!r}", source=tool, path=what)
+        raise InputError(f"must be a number, got {text[:80]!r}", source=tool, path=name)
     return int(text)

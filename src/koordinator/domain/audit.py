@@ -241,9 +241,9 @@ class _Tally:
         if entry.pods:
             self._pods[entry.outcome] += len(entry.pods)
         if entry.outcome is AuditOutcome.PLUGIN_TIMES:
-            for where, spent_us in entry.spent_us.items():
-                self._spent_us[where] += spent_us
-                self._attempted_pods[where] += entry.turn_pods
+            for stage, spent_us in entry.spent_us.items():
+                self._spent_us[stage] += spent_us
+                self._attempted_pods[stage] += entry.turn_pods
         elif entry.outcome is AuditOutcome.NODE_CLOSED:
             self._closed[entry.node][entry.reason] += 1
         elif entry.outcome in (AuditOutcome.UNSCHEDULABLE, AuditOutcome.FAILED):
@@ -265,10 +265,10 @@ class _Tally:
             deciding_s=self._deciding_s,
             slowest=tuple(
                 PluginTime(
-                    plugin, point, us / 1e6, us / max(spent_us, 1), self._attempted_pods[where]
+                    plugin, point, us / 1e6, us / max(spent_us, 1), self._attempted_pods[stage]
                 )
-                for where, us in self._spent_us.most_common(most)
-                for point, _, plugin in [where.partition("/")]
+                for stage, us in self._spent_us.most_common(most)
+                for point, _, plugin in [stage.partition("/")]
             ),
             rejected=tuple(self._rejected(job) for job in _worst(self._jobs)[:most]),
             flapping=tuple(

@@ -153,7 +153,7 @@ class Authorizer:
         return status.allowed and not status.denied
 
     def _decide(
-        self, token: str, attributes: NonResourceAttributes | ResourceAttributes, what: str
+        self, token: str, attributes: NonResourceAttributes | ResourceAttributes, subject: str
     ) -> Decision:
         try:
             user = self.user_of(token)
@@ -162,20 +162,22 @@ class Authorizer:
             user = None
         if user is None:
             return Decision(AuthorizationOutcome.UNAUTHENTICATED, "Unauthorized")
-        return self._permit(user, attributes, what)
+        return self._permit(user, attributes, subject)
 
     def _permit(
-        self, user: UserInfo, attributes: NonResourceAttributes | ResourceAttributes, what: str
+        self, user: UserInfo, attributes: NonResourceAttributes | ResourceAttributes, subject: str
     ) -> Decision:
         try:
             permission = self._permission(user, attributes)
         except ClusterError as error:
-            log.warning("access not reviewed", extra={"error": error, "path": what})
-            return Decision(AuthorizationOutcome.UNKNOWN, f"Internal Server Error: {what}: {error}")
+            log.warning("access not reviewed", extra={"error": error, "path": subject})
+            return Decision(
+                AuthorizationOutcome.UNKNOWN, f"Internal Server Error: {subject}: {error}"
+            )
         if permission.allowed and not permission.denied:
             return ALLOWED
         kind = "path " if isinstance(attributes, NonResourceAttributes) else ""
-        message = f'forbidden: User "{user.username}" cannot {attributes.verb} {kind}{what}'
+        message = f'forbidden: User "{user.username}" cannot {attributes.verb} {kind}{subject}'
         reason = f": {permission.reason}" if permission.reason else ""
         return Decision(AuthorizationOutcome.FORBIDDEN, message + reason)
 

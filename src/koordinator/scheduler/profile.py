@@ -436,10 +436,10 @@ class _Built:
         args: Mapping[str, PluginArgs],
         axis: ResourceAxis,
         gates: FeatureGates,
-        where: tuple[str, str],
+        location: tuple[str, str],
     ) -> None:
         self._specs, self._args, self._axis, self._gates = specs, args, axis, gates
-        self._path, self._source = where
+        self._path, self._source = location
         self._plugins: dict[str, ActivePlugin] = {}
 
     def profile(self, name: str, lists: Mapping[str, Sequence[tuple[str, int]]]) -> Profile:

@@ -172,7 +172,7 @@ class _Manifest:
             pairs = [(str(i), value, f"{path}[{i}]") for i, value in enumerate(container)]
         else:
             pairs = []
-        return [(key, _Manifest(value, self.name, where)) for key, value, where in pairs]
+        return [(key, _Manifest(value, self.name, item_path)) for key, value, item_path in pairs]
 
     def count(self, *names: str, default: int = 1) -> int:
         *above, last = names

@@ -90,7 +90,7 @@ def _nodes(nodes: Sequence[NodeForecast]) -> PageSection:
     names = list(dict.fromkeys(name for node in nodes for name in (*node.requested, *node.used)))
     table = PageTable(
         label=title,
-        heads=("node", "pods", *(f"{name} {what}" for name in names for what in _SHARES)),
+        heads=("node", "pods", *(f"{name} {share}" for name in names for share in _SHARES)),
         rows=tuple(
             (
                 node.node,

@@ -528,14 +528,14 @@ def _check_states(states: NodeStates, plugin: Any, snapshot: Snapshot, pod: PodC
     assert np.array_equal(ratings >= 0, accepted)
     assert np.array_equal(ratings[accepted], plugin.score(snapshot, pod)[accepted])
     for row in np.flatnonzero(accepted).tolist():
-        at, where = numbers[row : row + 1], np.array([row])
+        at, row_array = numbers[row : row + 1], np.array([row])
         if states.following[at[0], column] == UNKNOWN:
             states.follow(int(at[0]), column)
-        expected = plugin.reserve(snapshot[where], pod, None)
+        expected = plugin.reserve(snapshot[row_array], pod, None)
         if states.following[at[0], column] == REFUSED:
             assert isinstance(expected, Refusal)
         else:
-            assert states.results(where, at, np.array([column])) == [expected]
+            assert states.results(row_array, at, np.array([column])) == [expected]
 
 
 def check_helpful_events_wake_pods(case: PluginCase) -> None:

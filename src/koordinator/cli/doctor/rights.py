@@ -68,8 +68,8 @@ def rights_of(manifests: Iterable[Mapping[str, Any]], namespace: str) -> Iterato
         if kind not in ("ClusterRoleBinding", "RoleBinding"):
             continue
         role = by_name[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
-        where = binding["metadata"].get("namespace", "")
-        inside = namespace if where == _SHIPPED_NAMESPACE else where
+        binding_namespace = binding["metadata"].get("namespace", "")
+        inside = namespace if binding_namespace == _SHIPPED_NAMESPACE else binding_namespace
         for subject in binding["subjects"]:
             for attributes in _attributes(role["rules"], inside):
                 yield Right(subject["name"], attributes)

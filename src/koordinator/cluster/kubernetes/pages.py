@@ -176,20 +176,20 @@ async def list_versions(transport: Transport, selection: ListQuery, refresh: int
     return VersionList(tuple(objects), page.resource_version, refresh)
 
 
-def read_list_head(body: bytes, what: str) -> tuple[bytes, _ListMeta]:
+def read_list_head(body: bytes, subject: str) -> tuple[bytes, _ListMeta]:
     """Return a list and its metadata; values that are nested too deep are removed.
 
-    Raises ClusterError with ``what``, the request, if the body is no list.
+    Raises ClusterError with ``subject``, the request, if the body is no list.
     """
     try:
         try:
             return body, decode_json(body, _ListHead).metadata
         except RecursionError:  # of one object that none of the others is to suffer from
-            log.warning("list with values nested too deep", extra={"list": what})
+            log.warning("list with values nested too deep", extra={"list": subject})
             body = cut_nesting(body)
             return body, decode_json(body, _ListHead).metadata
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ClusterError(f"{what}: the answer is no list: {error}") from None
+        raise ClusterError(f"{subject}: the answer is no list: {error}") from None
 
 
 def decode_page(

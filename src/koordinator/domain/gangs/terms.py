@@ -323,12 +323,12 @@ def contradictions(pod: Pod, refs: WorkloadRefs = WorkloadRefs.IGNORED) -> tuple
     meta, ref = pod.metadata, group_reference(pod.spec)
     name = keys.gang_name(meta) if ref is not None and refs is WorkloadRefs.FIRST else ""
     if isinstance(ref, SchedulingGroup) and name:
-        where = f"spec.schedulingGroup says {ref.pod_group_name} and counts"
-        return (f"{where}; it is said to be in gang {name!r}, too",)
+        stated_by = f"spec.schedulingGroup says {ref.pod_group_name} and counts"
+        return (f"{stated_by}; it is said to be in gang {name!r}, too",)
     if isinstance(ref, WorkloadReference) and name:
-        where = f"{ref.name}, podGroup {ref.pod_group}"
+        stated_by = f"{ref.name}, podGroup {ref.pod_group}"
         return (
-            f"spec.workloadRef says {where} and counts; it is said to be in gang {name!r}, too",
+            f"spec.workloadRef says {stated_by} and counts; it is said to be in gang {name!r}, too",
         )
     problems = (
         _twice(
@@ -421,11 +421,11 @@ def _warnings(meta: ObjectMeta) -> Iterator[str]:
 
 def _twice(spellings: dict[str, str]) -> str:
     """Return a warning if one setting has different values; empty if it has not."""
-    spelled = {where: text for where, text in spellings.items() if text}
+    spelled = {place: text for place, text in spellings.items() if text}
     if len(set(spelled.values())) <= 1:
         return ""
     first, *others = spelled.items()
     return "; ".join(
         [f"{first[0]} says {first[1]!r} and counts"]
-        + [f"{where} says {text!r}" for where, text in others if text != first[1]]
+        + [f"{place} says {text!r}" for place, text in others if text != first[1]]
     )

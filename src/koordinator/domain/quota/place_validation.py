@@ -60,13 +60,13 @@ def original_of_amounts(quota: ElasticQuota) -> str:
     """
     name, spec = quota.metadata.name, quota.spec
     weights = SHARED_WEIGHT.read(quota.metadata) or {}
-    for what, amounts, dimension in (
+    for bound, amounts, dimension in (
         ("quota.Spec.Max", spec.max, "dimensions"),
         ("quota.Spec.Min", spec.min, "dimensions"),
         (f"quota.Annotation[{SHARED_WEIGHT.key}]", weights, "dimension"),
     ):
         if negative := [resource for resource, amount in amounts.items() if amount.nanos < 0]:
-            return f"{name} {what}'s value < 0, in {dimension} :[{' '.join(negative)}]"
+            return f"{name} {bound}'s value < 0, in {dimension} :[{' '.join(negative)}]"
     for resource, least in spec.min.items():
         most = spec.max.get(resource)
         if most is None:

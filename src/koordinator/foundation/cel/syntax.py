@@ -197,10 +197,10 @@ def _tokens(text: str) -> list[_Token]:
     return [*tokens, _Token("end", "<EOF>", len(text))]
 
 
-def _broken(text: str, at: int, what: str) -> InputError:
+def _broken(text: str, at: int, problem: str) -> InputError:
     line = text.count("\n", 0, at) + 1
     column = at - (text.rfind("\n", 0, at) + 1) + 1
-    return InputError(f"line {line}, column {column}: {what}")
+    return InputError(f"line {line}, column {column}: {problem}")
 
 
 def _balanced(function: str, terms: list[Expression]) -> Expression:

@@ -128,8 +128,8 @@ class NodeGauges:
             "nri_connected", "1 while the NRI plugin is connected to the container runtime."
         )
         self._snapshots = [SnapshotCollector(node, external=each) for each in (False, True)]
-        for snapshots, where in zip(self._snapshots, (registry, external), strict=True):
-            where.register(snapshots)
+        for snapshots, target in zip(self._snapshots, (registry, external), strict=True):
+            target.register(snapshots)
         self._slo = self._gauge(
             "node_slo_followed", "1 if the newest NodeSLO is applied, 0 if it was rejected."
         )

@@ -100,12 +100,12 @@ def hook_event(failure: HookFailure, now_s: float) -> Event:
     return _event(regarding, HOOK_FAILED, failure.note, now_s, action="Start")
 
 
-def unprepared_event(missed: UnpreparedContainer, what: str, now_s: float) -> Event:
+def unprepared_event(missed: UnpreparedContainer, cause: str, now_s: float) -> Event:
     """Return a warning about a container created while the hooks were unavailable."""
     regarding = ObjectReference(
         api_version="v1", kind="Pod", namespace=missed.namespace, name=missed.pod, uid=missed.uid
     )
-    note = f"container {missed.container} runs without {', '.join(missed.missing)}: {what}"
+    note = f"container {missed.container} runs without {', '.join(missed.missing)}: {cause}"
     return _event(regarding, UNPREPARED, note, now_s, action="Start")
 
 

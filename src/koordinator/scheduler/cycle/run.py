@@ -86,23 +86,23 @@ class _Trajectories:
         used = np.bincount(chosen, minlength=len(self._rows))
         return np.flatnonzero((used == self._known) & ~self._ended)
 
-    def extend(self, which: IntArray) -> None:
+    def extend(self, open_ended: IntArray) -> None:
         """Compute another block for some rows."""
-        block = max(FIRST_BLOCK, int(self._known[which].max()))
-        times = self._known[which][:, None] + np.arange(block)
+        block = max(FIRST_BLOCK, int(self._known[open_ended].max()))
+        times = self._known[open_ended][:, None] + np.arange(block)
         scores = self._evaluation.trajectory(
-            self._snapshot, np.repeat(self._rows[which], block), times.ravel()
-        ).reshape(len(which), block)
+            self._snapshot, np.repeat(self._rows[open_ended], block), times.ravel()
+        ).reshape(len(open_ended), block)
         fits = np.logical_and.accumulate(scores != UNFIT, axis=1)
-        low = np.minimum.accumulate(np.minimum(scores, self._last[which][:, None]), axis=1)
+        low = np.minimum.accumulate(np.minimum(scores, self._last[open_ended][:, None]), axis=1)
         self._low.append(low[fits])
-        self._node.append(np.repeat(which, block).reshape(fits.shape)[fits])
+        self._node.append(np.repeat(open_ended, block).reshape(fits.shape)[fits])
         self._step.append(times[fits])
         taken = fits.sum(axis=1)
-        self._known[which] += taken
-        self._ended[which] = taken < block
-        self._last[which] = np.where(
-            taken > 0, low[np.arange(len(which)), taken - 1], self._last[which]
+        self._known[open_ended] += taken
+        self._ended[open_ended] = taken < block
+        self._last[open_ended] = np.where(
+            taken > 0, low[np.arange(len(open_ended)), taken - 1], self._last[open_ended]
         )
 
 

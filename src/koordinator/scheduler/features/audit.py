@@ -354,7 +354,7 @@ class Audit(Feature):
                 at_s=at_s,
                 outcome=AuditOutcome.PLUGIN_TIMES,
                 turn_pods=self._decided,
-                spent_us={where: us for where, us in more.items() if us},
+                spent_us={stage: us for stage, us in more.items() if us},
             )
         )
         self._decided = 0

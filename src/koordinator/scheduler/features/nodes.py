@@ -155,22 +155,22 @@ def load_page(state: ClusterState, rules: LoadRules, name: str) -> dict[str, Any
     measured = ledger.measured[row]
     if measured is not None:
         sums = _by_sum(ledger.sums(measured, pods))
-        page |= {text: _quantities(ledger.rules, sums[which]) for which, text in _SUMS.items()}
+        page |= {text: _quantities(ledger.rules, sums[kind]) for kind, text in _SUMS.items()}
         page |= {
-            f"{_SUMS[which]}Pods": adding
-            for which in (Sum.DELTA, Sum.PROD_DELTA, Sum.ESTIMATED)
-            if (adding := _adding(ledger, pods, which))
+            f"{_SUMS[kind]}Pods": adding
+            for kind in (Sum.DELTA, Sum.PROD_DELTA, Sum.ESTIMATED)
+            if (adding := _adding(ledger, pods, kind))
         }
     return page
 
 
-def _adding(ledger: LoadLedger, pods: list[PlacedPod], which: Sum) -> list[str]:
-    return sorted(placed.key for placed in pods if any(_by_sum(ledger.added_by(placed))[which]))
+def _adding(ledger: LoadLedger, pods: list[PlacedPod], kind: Sum) -> list[str]:
+    return sorted(placed.key for placed in pods if any(_by_sum(ledger.added_by(placed))[kind]))
 
 
 def _by_sum(addends: Addends) -> list[LoadAmounts]:
     width = len(addends) // len(Sum)
-    return [addends[width * which : width * (which + 1)] for which in Sum]
+    return [addends[width * kind : width * (kind + 1)] for kind in Sum]
 
 
 def _pod(placed: PlacedPod) -> dict[str, Any]:

@@ -165,8 +165,8 @@ class Reporter:
         """Report a problem of an object, which may have been deleted."""
         if self._enabled:
             kind, reason, action = INVALID
-            what = (kind, f"{reason}{about.KIND}", action)
-            self._cluster.report([self._event(about, COMPONENT, what, shortened(problem))])
+            event_kind = (kind, f"{reason}{about.KIND}", action)
+            self._cluster.report([self._event(about, COMPONENT, event_kind, shortened(problem))])
 
     def write_validity(self, about: ValidatedObject, problem: str) -> None:
         """Write the condition about the validity of an object; none if it always was valid."""
@@ -259,16 +259,16 @@ class Reporter:
         self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, condition=condition)])
 
     def _report_failure(
-        self, pod: Pod, message: str, what: tuple[str, str, str] | None = None
+        self, pod: Pod, message: str, event_kind: tuple[str, str, str] | None = None
     ) -> None:
         """Write an event about a failure, or count it in the series of the same ones."""
         now_s, uid = self._clock.now_s(), pod.metadata.uid
-        if what is not None:
-            uid += what[1]  # a series of its own
+        if event_kind is not None:
+            uid += event_kind[1]  # a series of its own
         record = self._reported.get(uid)
         if record is None or record.event.note != message or now_s > record.last_s + SERIES_S:
             scheduler = pod.spec.scheduler_name
-            event = self._event(pod, scheduler, what or FAILED, message)
+            event = self._event(pod, scheduler, event_kind or FAILED, message)
             self._remember(uid, _Reported(event, 1, now_s, now_s))
             self._cluster.report([event])
             return
@@ -292,10 +292,10 @@ class Reporter:
         self._reported[uid] = record
 
     def _event(
-        self, about: KubeObject, scheduler: str, what: tuple[str, str, str], note: str
+        self, about: KubeObject, scheduler: str, event_kind: tuple[str, str, str], note: str
     ) -> Event:
-        """Return an event; ``what`` is its type, reason and action."""
-        kind, reason, action = what
+        """Return an event; ``event_kind`` is its type, reason and action."""
+        kind, reason, action = event_kind
         now_s = self._clock.now_s()
         self._written += 1
         regarding = _reference(about)

@@ -180,8 +180,8 @@ class LoadAwareScheduling:
         loads = [class_load(pod, self.rules) for pod in pods]
         by_prod = np.array([own.load.is_prod for own in loads], np.int64)[:, None]
         scores_prod = by_prod * int(self.options[Option.SCORE_BY_PROD])
-        which = [Margin.HEADROOM, Margin.PROD_HEADROOM, Margin.FREE, Margin.PROD_FREE]
-        added = np.array([own.takes[:CASES, which] for own in loads])
+        margins_used = [Margin.HEADROOM, Margin.PROD_HEADROOM, Margin.FREE, Margin.PROD_FREE]
+        added = np.array([own.takes[:CASES, margins_used] for own in loads])
         return PluginColumns(
             used=used,
             capacity=capacity,

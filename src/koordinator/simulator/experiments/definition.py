@@ -264,8 +264,8 @@ def _policy(policy: ExperimentPolicy, at: str, folder: Path) -> ExperimentPolicy
     if policy.policy and not policy.plugins:  # names of plugins are known once their file has run
         _check_one_of(policy.policy, tuple(POLICIES), f"{at}.policy")
     plugins = []
-    for where, plugin in numbered(policy.plugins, f"{at}.plugins"):
-        file = _existing(_plugin_file(plugin), folder, where)
+    for plugin_path, plugin in numbered(policy.plugins, f"{at}.plugins"):
+        file = _existing(_plugin_file(plugin), folder, plugin_path)
         plugins.append(f"{file}:{_plugin_name(plugin)}" if _plugin_name(plugin) else file)
     config = policy.config
     if config and config not in BY_NAME:

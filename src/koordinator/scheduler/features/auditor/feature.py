@@ -222,8 +222,8 @@ class WorkloadAuditor(Feature):
         wanted = (pod.metadata.labels.get(name, "") for name in self._label_keys)
         labels = self._metrics.series((declared_band(pod).value, *wanted))
 
-        def alert(what: str) -> None:
-            log.warning("workload auditor", extra={"alert": what, "workload": key})
+        def alert(title: str) -> None:
+            log.warning("workload auditor", extra={"alert": title, "workload": key})
 
         life = WorkloadLife(self._limits, partial(self._metrics.observe, labels), alert)
         life.record(WorkloadEvent.CREATED, self._now_s)

@@ -476,7 +476,7 @@ class GangScheduler:
                 keeps_nomination=bool(node) or headroom.keeps,
                 again_soon=error is not None or bool(decision.reasons),
                 need=need,
-                elsewhere=decision.rejectors,
+                other_plugins=decision.rejectors,
             )
             message = (
                 f"0/{self._handle.state.nodes.count} nodes are available: "
@@ -508,14 +508,14 @@ class GangScheduler:
         keeps_nomination: bool = False,
         again_soon: bool = False,
         need: Need | None = None,
-        elsewhere: frozenset[str] = frozenset(),
+        other_plugins: frozenset[str] = frozenset(),
     ) -> None:
         """Reject a member that fits no node; ``again`` repeats a reported failure silently.
 
-        ``elsewhere`` are the plugins that rejected the gang in other placements.
+        ``other_plugins`` are the plugins that rejected the gang in other placements.
         """
         card = cycle.scorecard(pod_class) if self._handle.options.explain else None
-        plugins = rejectors_of(verdict) | elsewhere
+        plugins = rejectors_of(verdict) | other_plugins
         if isinstance(verdict, ReserveRefusal):
             main, message = (verdict.plugin, verdict.reason), verdict.reason
         else:

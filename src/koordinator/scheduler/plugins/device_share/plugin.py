@@ -275,7 +275,7 @@ class DeviceShare:
         keys = (GPU_ISOLATION_PROVIDER, GPU_VENDOR, GPU_MODEL)
         columns = [snapshot.label(key) for key in keys]
         kinds = np.stack([ids for ids, _ in columns], axis=1)
-        different, which = np.unique(kinds, axis=0, return_inverse=True)
+        different, kind_of_row = np.unique(kinds, axis=0, return_inverse=True)
         for index, ids in enumerate(different.tolist()):
             labels = {
                 key: values[number]
@@ -284,7 +284,7 @@ class DeviceShare:
             }
             shortage = sharing_shortage(entry.pod_request, pod.labels, labels, self.unsupported)
             if shortage is not None:
-                verdicts.add(np.flatnonzero(which.ravel() == index), shortage)
+                verdicts.add(np.flatnonzero(kind_of_row.ravel() == index), shortage)
 
     # -- NUMA nodes ----------------------------------------------------------------------------
 

@@ -28,14 +28,14 @@ class RejectionCodes:
         """Return verdicts that accept every row."""
         return RejectionCodes(np.zeros(count, np.int64), np.zeros(count, bool), [])
 
-    def add(self, where: IntArray | int, shortage: DeviceShortage) -> None:
+    def add(self, rows: IntArray | int, shortage: DeviceShortage) -> None:
         """Reject rows that are not rejected yet."""
         if shortage.reason not in self.reasons:
             self.reasons.append(shortage.reason)
-        where = np.atleast_1d(where)
-        where = where[self.codes[where] == 0]
-        self.codes[where] = 1 << self.reasons.index(shortage.reason)
-        self.unresolvable[where] = not shortage.resolvable
+        rows = np.atleast_1d(rows)
+        rows = rows[self.codes[rows] == 0]
+        self.codes[rows] = 1 << self.reasons.index(shortage.reason)
+        self.unresolvable[rows] = not shortage.resolvable
 
     def rejections(self) -> Rejections:
         """Return the verdicts as the result of a filter."""
@@ -47,7 +47,7 @@ class ModelRows:
     """Rows of a view whose nodes are of one model."""
 
     model: int
-    where: IntArray | slice  # (k,) places in the view
+    places: IntArray | slice  # (k,) places in the view
     rows: IntArray  # (k,) rows of the cluster
 
 
@@ -67,7 +67,7 @@ def _split_by_model(view: Snapshot) -> list[ModelRows]:
     if np.logical_and.reduce(models == first):
         return [ModelRows(first, slice(None), rows)] if first >= 0 else []
     by_model = ((model, np.flatnonzero(models == model)) for model in np.unique(models).tolist())
-    return [ModelRows(model, where, rows[where]) for model, where in by_model if model >= 0]
+    return [ModelRows(model, places, rows[places]) for model, places in by_model if model >= 0]
 
 
 def judged_of(
@@ -95,7 +95,7 @@ def add_shortages(
             shortages = on_model.shortages(judged_of(view, entry, scorer, group)[0])
         if any(shortages):
             numbers = np.zeros(len(view), np.int64)
-            numbers[group.where] = shortages
+            numbers[group.places] = shortages
             _add_numbered(verdicts, entry, numbers)
 
 
@@ -118,7 +118,7 @@ def add_unplaced(
         shortages = on_model.shortages_anywhere(judged_of(view, entry, scorer, group)[0])
         if any(shortages):
             numbers = np.zeros(len(view), np.int64)
-            numbers[group.where] = shortages
+            numbers[group.places] = shortages
             numbers[zones() == 0] = 0
             _add_numbered(verdicts, entry, numbers)
 
@@ -146,11 +146,15 @@ def scores_of(
                 of_group = judged_of(view, entry, scorer, group)[1]
             else:
                 of_group = on_model.scores(
-                    view.devices, group.rows, zones[group.where], scorer, compiled=view.uses_kernels
+                    view.devices,
+                    group.rows,
+                    zones[group.places],
+                    scorer,
+                    compiled=view.uses_kernels,
                 )
-            if isinstance(group.where, slice):
+            if isinstance(group.places, slice):
                 return of_group
-            scores[group.where] = of_group
+            scores[group.places] = of_group
     return scores
 
 
@@ -170,24 +174,24 @@ def rate_rows(
     """
     scores: IntArray = np.zeros(len(view), np.int64)
     for group in by_model(view):
-        on_model, where = entry.on(view.devices, group.model), group.where
+        on_model, places = entry.on(view.devices, group.model), group.places
         if on_model.never:
-            fits[where] = False
+            fits[places] = False
             continue
         states, of_group = judged_of(view, entry, scorer, group)
         short = on_model.shortages(states)
         if any(short):
-            fits[where] &= np.array(short, np.int64) == 0
+            fits[places] &= np.array(short, np.int64) == 0
         if zones is not None:
             if aligns and not on_model.plan.model.numa_sets:
                 anywhere = np.array(on_model.shortages_anywhere(states), np.int64)
-                fits[where] &= (anywhere == 0) | (zones[where] == 0)
+                fits[places] &= (anywhere == 0) | (zones[places] == 0)
             of_group = on_model.scores(
-                view.devices, group.rows, zones[where], scorer, compiled=view.uses_kernels
+                view.devices, group.rows, zones[places], scorer, compiled=view.uses_kernels
             )
-        if isinstance(where, slice):
+        if isinstance(places, slice):
             return of_group
-        scores[where] = of_group
+        scores[places] = of_group
     return scores
 
 
@@ -196,7 +200,7 @@ def hints_of(
 ) -> OtherHints:
     """Return the hints of the request for sets of NUMA nodes, by row."""
     groups = by_model(view)
-    if len(groups) == 1 and isinstance(groups[0].where, slice):
+    if len(groups) == 1 and isinstance(groups[0].places, slice):
         on_model = entry.on(view.devices, groups[0].model)
         if not on_model.never:
             return on_model.hint_rows(judged_of(view, entry, scorer, groups[0])[0], sets)
@@ -206,9 +210,9 @@ def hints_of(
     for group in groups:
         on_model = entry.on(view.devices, group.model)
         if on_model.never:
-            prefers[group.where], named[group.where] = False, True
+            prefers[group.places], named[group.places] = False, True
             continue
         hints = on_model.hint_rows(judged_of(view, entry, scorer, group)[0], sets)
-        prefers[group.where], named[group.where] = hints.prefers, hints.named
-        scores[group.where] = hints.scores
+        prefers[group.places], named[group.places] = hints.prefers, hints.named
+        scores[group.places] = hints.scores
     return OtherHints(prefers, named, scores)

@@ -204,8 +204,8 @@ def _excludes(
     """Return whether the allocation of a claim alone keeps a pod from a node."""
     if claim.status.allocation is None:
         return False
-    elsewhere = unavailable(PodDeviceClaims((claim,), ()))
-    rows = [] if elsewhere is None else np.flatnonzero(elsewhere)[:TRIED].tolist()
+    is_excluded = unavailable(PodDeviceClaims((claim,), ()))
+    rows = [] if is_excluded is None else np.flatnonzero(is_excluded)[:TRIED].tolist()
     return any(what_if.why_not(pod, row, ()) == (NOT_AVAILABLE,) for row in rows)
 
 

@@ -209,9 +209,10 @@ def delegations(snapshot: Snapshot, pod: PodClass) -> list[tuple[tuple[int, ...]
     """
     columns = np.array([column for column, _ in pod.served], np.int64)
     missing = snapshot.allocatable[:, columns] == 0
-    kinds, which = np.unique(missing, axis=0, return_inverse=True)
+    kinds, kind_of_row = np.unique(missing, axis=0, return_inverse=True)
     return [
-        (tuple(columns[kind].tolist()), which.ravel() == index) for index, kind in enumerate(kinds)
+        (tuple(columns[kind].tolist()), kind_of_row.ravel() == index)
+        for index, kind in enumerate(kinds)
     ]
 
 

@@ -254,9 +254,9 @@ class DynamicResources:
                 served.append(RoomCandidates(rows, pod_claims))
         if self.extended and pod.served:
             codes[unserved(cluster, pod)] = UNSERVED
-        elsewhere = self._unavailable(cluster, claims)
-        if elsewhere is not None:
-            codes = np.where(elsewhere & (codes == 0), ELSEWHERE, codes)
+        is_unavailable = self._unavailable(cluster, claims)
+        if is_unavailable is not None:
+            codes = np.where(is_unavailable & (codes == 0), ELSEWHERE, codes)
         if self.gates.node_amounts:
             judge_room(cluster, pod, served, codes, self.gates)
         return (
@@ -353,8 +353,8 @@ class DynamicResources:
         """Return why the pod cannot use its allocated claims; empty if it can."""
         if self.extended and claims.stale is not None:
             return LEFT_BEHIND
-        elsewhere = self._unavailable(view.cluster, claims)
-        if elsewhere is not None and elsewhere[int(view.names[0][0])]:
+        is_unavailable = self._unavailable(view.cluster, claims)
+        if is_unavailable is not None and is_unavailable[int(view.names[0][0])]:
             return NOT_AVAILABLE
         for claim, consumer in zip(claims.claims, claims.consumers, strict=True):
             is_full = len(claim.status.reserved_for) >= RESERVATIONS_MAX
@@ -438,8 +438,8 @@ class DynamicResources:
             if NOT_AVAILABLE in attempt.what_if.why_not(attempt.pod_class, row, ())
         ]
         for claim in claims.allocated if rows else ():
-            elsewhere = self._unavailable(snapshot, replace(claims, claims=(claim,)))
-            if elsewhere is None or not elsewhere[rows].any():
+            is_unavailable = self._unavailable(snapshot, replace(claims, claims=(claim,)))
+            if is_unavailable is None or not is_unavailable[rows].any():
                 continue
             if all(one.uid == pod.uid for one in claim.status.reserved_for):
                 return PostFilterResult(FREED, changes=(release(claim, pod.uid),))
@@ -481,10 +481,10 @@ class DynamicResources:
         parts = []
         for claim in claims.allocated:
             lost = self._why_not_ready(claim, view.now_s)
-            elsewhere = self._unavailable(view.cluster, replace(claims, claims=(claim,)))
+            is_unavailable = self._unavailable(view.cluster, replace(claims, claims=(claim,)))
             if lost:
                 parts.append(lost)
-            elif elsewhere is not None and elsewhere[row]:
+            elif is_unavailable is not None and is_unavailable[row]:
                 parts.append(f"claim {claim.key} has devices that only other nodes reach")
         if claims.pending and not parts:
             ledger = verdict_table(view, self.gates).devices
@@ -549,8 +549,8 @@ def _unreachable(cluster: Snapshot, claims: PodDeviceClaims) -> BoolArray | None
         allocation = claim.status.allocation
         if allocation is None or allocation.node_selector is None:
             continue
-        elsewhere = ~matches_selector(cluster, allocation.node_selector)
-        unreachable = elsewhere if unreachable is None else unreachable | elsewhere
+        is_outside = ~matches_selector(cluster, allocation.node_selector)
+        unreachable = is_outside if unreachable is None else unreachable | is_outside
     return unreachable
 
 

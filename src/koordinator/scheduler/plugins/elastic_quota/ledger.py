@@ -190,8 +190,8 @@ class QuotaLedger:
         node = tree.node(name)
         if now is None:
             affected = [
-                f"{len(changed)} {what}"
-                for changed, what in (
+                f"{len(changed)} {kind}"
+                for changed, kind in (
                     (node.children, "child quotas, which keep their minimum until it is recreated"),
                     (node.pods, "pods, which now count in other quotas"),
                 )

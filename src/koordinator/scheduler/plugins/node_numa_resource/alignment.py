@@ -64,10 +64,10 @@ def align_view(
         )
         numbers = kinds.binds * len(POLICIES) + kinds.policies
         for kind in set(numbers.tolist()):
-            where = np.flatnonzero(numbers == kind)
-            of_kind = _align_kind(settings, view[where], pod, needs, kind)
-            aligned.admitted[where], aligned.zones[where] = of_kind.admitted, of_kind.zones
-            aligned.scores[where] = of_kind.scores
+            kind_rows = np.flatnonzero(numbers == kind)
+            of_kind = _align_kind(settings, view[kind_rows], pod, needs, kind)
+            aligned.admitted[kind_rows], aligned.zones[kind_rows] = of_kind.admitted, of_kind.zones
+            aligned.scores[kind_rows] = of_kind.scores
     if numa.any_wide:
         strict = kinds.strict
         for place in np.flatnonzero(kinds.aligned & numa.wide[rows]).tolist():

@@ -103,19 +103,21 @@ def verdicts(
 def _add_by_binding(
     codes: Codes, view: Snapshot, needs: NumaRequirements, kinds: RowPolicies
 ) -> None:
-    requests = [(code, where, needs.request(BIND_POLICIES[code])) for code, where in _binds(kinds)]
-    for _, where, request in requests:
+    requests = [
+        (code, bound_rows, needs.request(BIND_POLICIES[code])) for code, bound_rows in _binds(kinds)
+    ]
+    for _, bound_rows, request in requests:
         if request is None:
-            codes.add(where, FRACTIONAL_CPUS)
+            codes.add(bound_rows, FRACTIONAL_CPUS)
     if view.numa.traits[2]:
         binds = np.zeros(len(view), bool)
-        for _, where, request in requests:
+        for _, bound_rows, request in requests:
             if request is not None and request.binding is not None:
-                binds |= where
+                binds |= bound_rows
         _add_amplified(codes, view, needs, binds)
-    for code, where, request in requests:
+    for code, bound_rows, request in requests:
         if request is not None and request.binding is not None:
-            _add_unbindable(codes, view, request, (where, kinds), code)
+            _add_unbindable(codes, view, request, (bound_rows, kinds), code)
 
 
 def _binds(kinds: RowPolicies) -> list[tuple[int, Where]]:
@@ -146,14 +148,14 @@ def _add_unbindable(
     codes: Codes,
     view: Snapshot,
     request: NumaRequest,
-    where: tuple[Where, RowPolicies],
+    located: tuple[Where, RowPolicies],
     code: int,
 ) -> None:
     """Reject rows that cannot bind the pod's CPUs now or ever.
 
-    ``where`` is the mask of rows with the bind policy, and the kinds of all rows.
+    ``located`` is the mask of rows with the bind policy, and the kinds of all rows.
     """
-    with_policy, kinds = where
+    with_policy, kinds = located
     numa, rows, binding = view.numa, view.row_numbers, request.binding
     if binding is None:
         return
@@ -209,14 +211,14 @@ def _node_scores(
     view: Snapshot,
     request: NumaRequest,
     scorer: ZoneScorer,
-    where: tuple[IntArray, BoolArray],
+    located: tuple[IntArray, BoolArray],
 ) -> IntArray:
     """Return the scores of whole nodes.
 
-    ``where`` is the places of the view, and a mask of those without NUMA policy: elsewhere bound
+    ``located`` are places of the view, and a mask of those without NUMA policy: elsewhere bound
     CPUs alone count as used CPU for a pod with exclusive CPUs, as in the original.
     """
-    places, unaligned = where
+    places, unaligned = located
     numa, rows, cpu = view.numa, view.row_numbers[places], view.resources.index(CPU)
     points, weights = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
     allocatable, requested = view.allocatable, view.requested

@@ -169,10 +169,10 @@ class UsableHolds:
 def placing(snapshot: Snapshot, pod: PodClass, policy: AllocatePolicy) -> Rejections:
     """Reject nodes other than the named one, and nodes with an incompatible allocate policy."""
     n = len(snapshot)
-    elsewhere, conflict = np.zeros(n, bool), np.zeros(n, bool)
+    on_other_node, conflict = np.zeros(n, bool), np.zeros(n, bool)
     named = pod.annotations.get(RESERVATION_NODE)
     if named and RESERVE_POD in pod.annotations:
-        elsewhere = np.array([name != named for name in snapshot.node_names], bool)
+        on_other_node = np.array([name != named for name in snapshot.node_names], bool)
     is_plain = policy is AllocatePolicy.DEFAULT
     on_row = snapshot.holds.on_row
     for place, row in enumerate(snapshot.row_numbers.tolist()) if on_row else ():
@@ -183,7 +183,7 @@ def placing(snapshot: Snapshot, pod: PodClass, policy: AllocatePolicy) -> Reject
                 for hold in holds.values()
                 if hold.is_usable
             )
-    return Rejections.by_column((elsewhere, conflict), REASONS, elsewhere | conflict)
+    return Rejections.by_column((on_other_node, conflict), REASONS, on_other_node | conflict)
 
 
 def reserves(pod: PodClass) -> bool:
@@ -214,8 +214,8 @@ def in_words(verdicts: Counter[tuple[int, MatchResult, str]]) -> str:
         count = sum(n for (_, verdict, _), n in owned.items() if verdict is wanted)
         taints = sorted({taint for _, verdict, taint in owned if verdict is wanted and taint})
         if count:
-            which = ", ".join(taints)
-            parts.append(f"{count} {text} ({which})" if which else f"{count} {text}")
+            taint_list = ", ".join(taints)
+            parts.append(f"{count} {text} ({taint_list})" if taint_list else f"{count} {text}")
     has = f"it is the owner of {pluralized(total, 'reservation')}"
     return f"{has}: {', '.join(parts)}" if parts else has
 

@@ -193,9 +193,9 @@ def _charged_loop(
     row: int, sign: int, takes: IntArray, margins: IntArray, facts: ByteArray
 ) -> None:
     case = facts[row, _CASE]
-    for which in range(MARGINS):
+    for margin in range(MARGINS):
         for r in range(margins.shape[2]):
-            margins[row, which, r] -= sign * takes[case, which, r]
+            margins[row, margin, r] -= sign * takes[case, margin, r]
 
 
 def _charged_all(
@@ -208,11 +208,11 @@ def _charged_all_loop(
     rows: IntArray, kind: IntArray, takes: IntArray, margins: IntArray, facts: ByteArray
 ) -> None:
     for i in range(len(rows)):
-        row, which = rows[i], kind[i]
+        row, kind_of_row = rows[i], kind[i]
         case = facts[row, _CASE]
         for margin in range(MARGINS):
             for r in range(margins.shape[2]):
-                margins[row, margin, r] -= takes[which, case, margin, r]
+                margins[row, margin, r] -= takes[kind_of_row, case, margin, r]
 
 
 def _judged(  # noqa: PLR0917 (numba takes no keywords)
