@@ -71,7 +71,7 @@ class QuotaView:
             self._stored.pop(key, None)
         else:
             self._stored[key] = quota
-        self._settle(key)
+        self._drop_applied(key)
         self._show(key, self._current(key))
 
     def take_listing(self, listing: Listing[ElasticQuota]) -> None:
@@ -81,7 +81,7 @@ class QuotaView:
         self._listed = max(self._listed, _number(listing.resource_version))
         self._seen = max(self._seen, self._listed)
         for key in before | set(self._stored) | set(self._admitted):
-            self._settle(key)
+            self._drop_applied(key)
             self._show(key, self._current(key))
 
     @property
@@ -96,7 +96,7 @@ class QuotaView:
     def admit(self, change: QuotaChange, now_s: float) -> None:
         """Overlay a change that was admitted at ``now_s``, unless it is stored already."""
         self._admitted[change.key] = change, now_s + ADMITTED_FOR_S
-        self._settle(change.key)
+        self._drop_applied(change.key)
         self._show(change.key, self._current(change.key))
 
     def expire(self, now_s: float) -> None:
@@ -138,7 +138,7 @@ class QuotaView:
             return _as_parent(stored, quota)
         return _as_child(stored, quota, names)
 
-    def _settle(self, key: str) -> None:
+    def _drop_applied(self, key: str) -> None:
         """Remove an admitted change that is stored or superseded by a newer version."""
         if key not in self._admitted:
             return

@@ -162,7 +162,7 @@ class ForkedState:
             members = [(pod, kind) for (_, pod), kind in zip(prepared, classes, strict=True)]
             planned = self._gangs.try_together(prepared[0][0], members)
             if planned is not None:
-                return self._settle(members, planned)
+                return self._place_planned(members, planned)
         with self.attempt() as attempt:
             landings = []
             for (cycle, pod), pod_class in zip(prepared, classes, strict=True):
@@ -247,7 +247,7 @@ class ForkedState:
         plugin, _ = diagnosis.main
         return Landing(pod.key, plugin=plugin, why=diagnosis.message())
 
-    def _settle(
+    def _place_planned(
         self,
         members: Sequence[tuple[Pod, PodClass]],
         planned: Sequence[NodeChoice] | ReserveRefusal,

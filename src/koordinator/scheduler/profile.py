@@ -379,13 +379,13 @@ def _merged(
     try:
         merged = merge_profiles(configuration, stock_plugins(gates), points, gates.level)
         for index, lists in enumerate(merged):
-            _settle_gangs(lists, gates, f"profiles[{index}].plugins")
+            _choose_gang_plugin(lists, gates, f"profiles[{index}].plugins")
     except InputError as error:
         raise error.within(source=source) from None
     return merged
 
 
-def _settle_gangs(
+def _choose_gang_plugin(
     lists: Mapping[str, list[tuple[str, int]]], gates: FeatureGates, path: str
 ) -> None:
     """Leave one plugin of a profile to keep the gangs of Workloads.

@@ -55,7 +55,7 @@ def explain_pods(
     specs = tuple(out_of_tree)
 
     def world() -> tuple[Embedded, list[Outcome]]:
-        return _settled(
+        return _scheduled_world(
             objects,
             configuration,
             now_s=now_s,
@@ -124,7 +124,7 @@ def explain_waiting(
 
     A group has the members of a gang, or pods that no plugin can distinguish.
     """
-    now, _ = _settled(
+    now, _ = _scheduled_world(
         objects,
         configuration,
         now_s=now_s,
@@ -185,7 +185,7 @@ def _with_templates(world: Embedded, key: str, explanation: Explanation) -> Expl
     return explanation
 
 
-def _settled(
+def _scheduled_world(
     objects: Sequence[KubeObject],
     configuration: KubeSchedulerConfiguration,
     *,

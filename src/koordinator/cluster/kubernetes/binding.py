@@ -126,7 +126,7 @@ class BindingSender:
                 binds.end(index, error)
 
     async def _bind(self, binding: Binding) -> ClusterError | None:
-        await self._reports.settled(binding.namespace, binding.name)
+        await self._reports.wait_until_sent(binding.namespace, binding.name)
         if binding.labels:
             try:
                 await self._write_labels(binding)

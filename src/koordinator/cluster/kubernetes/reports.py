@@ -149,7 +149,7 @@ class Reports:
         if (flight := self._statuses_in_flight.get((namespace, name))) is not None:
             flight.is_withdrawn = True
 
-    async def settled(self, namespace: str, name: str) -> None:
+    async def wait_until_sent(self, namespace: str, name: str) -> None:
         """Wait until nothing is on its way to the status of a pod."""
         if (flight := self._statuses_in_flight.get((namespace, name))) is not None:
             await flight.landed.wait()

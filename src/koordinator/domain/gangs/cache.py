@@ -59,7 +59,8 @@ Keys = list[str]
 class GangCache:
     """Gangs by id.  Methods that change it return the pods that may enter the queue now.
 
-    Changes of trees are applied together, when the gangs are read; ``settle`` returns the pods.
+    Changes of trees are applied together, when the gangs are read; ``take_enqueueable`` returns the
+    pods.
     """
 
     def __init__(self, defaults: GangDefaults) -> None:
@@ -83,7 +84,7 @@ class GangCache:
             self._ready += self._replant(self.forest.take_changed())
         return self._by_id
 
-    def settle(self) -> Keys:
+    def take_enqueueable(self) -> Keys:
         """Return the pods that may enter the queue since trees changed."""
         ready, self._ready = self._ready, []
         if self.forest.is_changed:

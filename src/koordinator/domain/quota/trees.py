@@ -159,7 +159,7 @@ class QuotaTrees:
                 self._leave_tree(old)
         self._index(spec)
         self._share_total()
-        self._settle_all(selectors)
+        self._assign_all(selectors)
 
     def remove(self, quota: ElasticQuota) -> None:
         """Remove a quota if it exists, and move its pods to their new quotas."""
@@ -174,7 +174,7 @@ class QuotaTrees:
         self._unindex(old)
         self._leave_tree(old)
         self._share_total()
-        self._settle_all(_selectors_of(old))
+        self._assign_all(_selectors_of(old))
 
     def quota_for(self, pod: QuotaPod) -> str | None:
         """Return the name of the quota that limits a pod, None if there is none.
@@ -210,7 +210,7 @@ class QuotaTrees:
         if entry.quota is not None and entry.quota == self.quota_for(pod):
             self.tree_of(entry.quota).put_pod(entry.quota, pod)
         else:
-            self._settle(entry)
+            self._assign(entry)
         return entry.quota
 
     def add_alike(self, pods: Sequence[QuotaPod]) -> str | None:
@@ -258,12 +258,12 @@ class QuotaTrees:
         if entry.quota is not None:
             self.tree_of(entry.quota).unassign(entry.quota, key)
 
-    def _settle_all(self, selectors: Iterable[_Selector]) -> None:
+    def _assign_all(self, selectors: Iterable[_Selector]) -> None:
         for selector in selectors:
             for key in self._pods_by_selector.get(selector, ()):
-                self._settle(self._entries[key])
+                self._assign(self._entries[key])
 
-    def _settle(self, entry: _QuotaEntry) -> None:
+    def _assign(self, entry: _QuotaEntry) -> None:
         """Move a pod to the quota that limits it now."""
         quota = self.quota_for(entry.pod)
         if quota == entry.quota:

@@ -134,7 +134,7 @@ class Binder:
         self._under_way: list[tuple[PendingBinds, dict[int, Assumed]]] = []
         self.in_flight = 0  # number of bindings under way
         self._answered: list[tuple[Assumed, ClusterError | None]] = []  # not settled yet
-        self.settled: list[Ended] = []  # to be returned by ``ended``, beside those in flight
+        self.ended_early: list[Ended] = []  # to be returned by ``ended``, beside those in flight
         self._attempt: AttemptRecord | None = None
         self._unknown_writes: list[ObjectChange] = []  # writes with an unknown outcome
         self._resolved_s = 0.0  # when they were last read
@@ -341,7 +341,7 @@ class Binder:
 
         ``wait`` for all that are in flight.
         """
-        if not (self._under_way or self.settled):
+        if not (self._under_way or self.ended_early):
             return []
         for binds, batch in self._under_way:
             if wait:
@@ -351,20 +351,20 @@ class Binder:
             self.in_flight -= len(finished)
         self._under_way = [(binds, batch) for binds, batch in self._under_way if batch]
         answered, self._answered = self._answered, []
-        settled, self.settled = self.settled, []
+        ended, self.ended_early = self.ended_early, []
         for assumed, error in answered:
             confirmed = _CONFIRMED.get(assumed.state)
             if error is None and assumed.transaction is None and confirmed is not None:
                 assumed.state = confirmed  # of a batch: only its place was assumed
-                settled.append((assumed, None))
+                ended.append((assumed, None))
                 continue
             try:
-                settled.append(self._end(assumed, error))
+                ended.append(self._end(assumed, error))
             except Exception as broken:  # noqa: BLE001 -- reported by the caller
                 if assumed.state is LifeState.BINDING:
                     self._give_back(assumed)
-                settled.append((assumed, broken))
-        return settled
+                ended.append((assumed, broken))
+        return ended
 
     def _give_back(self, assumed: Assumed) -> None:
         """Release the place, where undoing the rest has raised."""
@@ -375,7 +375,7 @@ class Binder:
     def end_without_bind(self, assumed: Assumed, error: ClusterError | None) -> None:
         """End a pod that needs no bind: confirmed, or forgotten after an error."""
         assumed.move(LifeEvent.SEND)
-        self.settled.append(self._end(assumed, error))
+        self.ended_early.append(self._end(assumed, error))
 
     def _end(self, assumed: Assumed, error: ClusterError | None) -> Ended:
         if error is not None and not self._is_seen_bound(assumed):

@@ -241,7 +241,7 @@ class Scheduler:
         self._apply_events()
 
     def _exchange_bindings(self) -> None:
-        if not (self._bindings.permitted or self._binder.in_flight or self._binder.settled):
+        if not (self._bindings.permitted or self._binder.in_flight or self._binder.ended_early):
             return
         try:
             self._bindings.exchange()

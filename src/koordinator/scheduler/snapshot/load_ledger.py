@@ -63,7 +63,9 @@ class ClassLoad:
 
     load: PodLoad
     unreported: Addends  # where nothing was measured of it
-    settled: Addends | None  # where it was measured in full; None: that alone does not say it
+    measured_addends: (
+        Addends | None
+    )  # where it was measured in full; None: that alone does not say it
     takes: IntArray  # (CASES + 1, MARGINS, r) of margins where nothing was measured of it
 
 
@@ -118,8 +120,8 @@ class LoadLedger:
             report = named.get(placed.key)
             if report is None:
                 addends.append(kind.unreported)
-            elif kind.settled is not None and placed.since_s <= in_full_s:
-                addends.append(kind.settled)
+            elif kind.measured_addends is not None and placed.since_s <= in_full_s:
+                addends.append(kind.measured_addends)
             else:
                 pod, since_s = placed.pod, placed.since_s
                 addends.append(kind.load.reported(measured, report, rules, pod, since_s))
@@ -263,4 +265,4 @@ def class_load(pod: PodClass, rules: LoadRules) -> ClassLoad:
 def _class_load(pod: PodClass, rules: LoadRules) -> ClassLoad:
     load = pod_load(pod.labels, pod.annotations, pod.spec, rules, pod.effective)
     unreported = load.unreported()
-    return ClassLoad(load, unreported, load.settled(), takes_of(unreported, load.estimate))
+    return ClassLoad(load, unreported, load.measured_addends(), takes_of(unreported, load.estimate))

@@ -55,8 +55,8 @@ def test_a_change_of_many_groups_concerns_each_of_them_once() -> None:
     put(cache, *pods)
 
     assert put(cache, composite("job", count), *groups) == []
-    assert sorted(cache.settle()) == sorted(pod.key for pod in pods)
-    assert cache.settle() == []
+    assert sorted(cache.take_enqueueable()) == sorted(pod.key for pod in pods)
+    assert cache.take_enqueueable() == []
     versions = {gang.version for gang in cache.gangs.values()}
     assert versions == {next(iter(cache.gangs.values())).version}
     assert [pod.key for pod in pods if not cache.why_gated(pod)] == [pods[0].key]
@@ -81,7 +81,7 @@ def test_gangs_that_are_read_have_the_terms_of_their_trees() -> None:
     put(cache, leaf("b", 1, "job"))
     assert cache.shortage(PODS["a"]) == ""
 
-    assert set(cache.settle()) == {PODS["a"].key, PODS["b"].key}
+    assert set(cache.take_enqueueable()) == {PODS["a"].key, PODS["b"].key}
 
 
 def test_a_member_more_or_less_is_counted_at_once() -> None:

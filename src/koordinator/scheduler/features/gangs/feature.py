@@ -151,7 +151,7 @@ class GangFeature(GroupFeature):
     def after_events(self) -> None:
         """Requeue members of changed trees; clear nominations of gangs that became incomplete."""
         for gangs in self.caches:
-            ready = gangs.settle()
+            ready = gangs.take_enqueueable()
             if ready:
                 self._handle.queue.activate(ready, self._handle.clock.now_s())
         if not self._shrank or not self._handle.watch.is_synced:

@@ -116,10 +116,10 @@ class JobQueueFeature(GateFeature):
 
     def follow(self) -> None:
         """Drop finished jobs."""
-        self.places.settle()
+        self.places.drop_finished()
 
     def _report_places(self, now_s: float) -> None:
-        self.places.settle()
+        self.places.drop_finished()
         if self._handle.options.report:
             self.places.step(now_s)
 

@@ -80,7 +80,7 @@ class QueuePlaces:
         """Return when the next report is due; None without one."""
         return self._due_s if self._queues.moved else None
 
-    def settle(self) -> None:
+    def drop_finished(self) -> None:
         """Drop finished jobs, without writes."""
         for job_id in self._queues.finished:
             if self._reported.forget(job_id) and not self.is_waiting(job_id):

@@ -143,7 +143,7 @@ class ReservationController:
             reservation = self._state.objects.get(Reservation, name)
             if reservation is not None:
                 with self._isolation.barrier("reservation", subject_of(reservation)):
-                    written |= self._settle(reservation, now_s)
+                    written |= self._reconcile(reservation, now_s)
             else:
                 self._due_s.pop(name, None)
         return self._collect(now_s) or written
@@ -158,7 +158,7 @@ class ReservationController:
             times.append(self._next_collection_s)
         return min(times, default=None)
 
-    def _settle(self, reservation: Reservation, now_s: float) -> bool:
+    def _reconcile(self, reservation: Reservation, now_s: float) -> bool:
         if reservation.status.phase in OVER:
             self._expect_collection(reservation, now_s)
             return False

@@ -78,7 +78,7 @@ class PodLoad:
             return nothing * len(Sum)
         return use + (use if self.is_prod else nothing) + use + nothing
 
-    def settled(self) -> Addends | None:
+    def measured_addends(self) -> Addends | None:
         """Return the contribution of a fully measured pod.
 
         None if it depends on the measurement, or on the time of scheduling.
