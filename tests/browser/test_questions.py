@@ -141,7 +141,7 @@ def test_tenant_above_its_guarantee_and_its_lenders(reader: Reader) -> None:
 def test_causes_age_and_remedies_of_a_gang(
     reader: Reader,
 ) -> None:
-    """Its members are in the list of pending pods."""
+    """The members of the gang are in the list of pending pods."""
     reader.click(reader.page.get_by_role("link", name="red/ring-").first)
     reader.reads("Pending since")
     reader.reads("Remedies, smallest first")

@@ -150,7 +150,7 @@ def test_scheduler_is_ready_after_its_caches_synced(controlplane: ControlPlane) 
 
 
 def test_the_configuration_in_use_is_shown(admin: Endpoint) -> None:
-    """It contains the fields of the file and the defaults of the others."""
+    """The page has the fields of the file and the defaults of the others."""
     shown = admin.request("GET", "/configz")["componentconfig"]
 
     assert shown["podInitialBackoffSeconds"] == 3

@@ -177,7 +177,7 @@ def test_a_leader_that_was_stopped_too_long_wakes_up_and_does_nothing(
 def test_lost_lease_is_not_released(
     controlplane: ControlPlane, pods: str, audit_start: int, witness: Witness
 ) -> None:
-    """Its last write may still be in flight, so no other replica may lead earlier."""
+    """The last write may still be in flight, so no other replica may lead earlier."""
     api = controlplane.api
     add_nodes(controlplane, 1)
     with running(Replica(controlplane, "one"), Replica(controlplane, "other")) as (leader, _):
@@ -250,7 +250,7 @@ def test_clocks_that_differ_by_hours_do_no_harm(
 def test_stopping_leader_hands_over(
     controlplane: ControlPlane, pods: str, audit_start: int, witness: Witness
 ) -> None:
-    """It ends what it began; the next one leads at once and fills what is left exactly."""
+    """The old leader completes its binds; the next one leads immediately and fills the rest."""
     api = controlplane.api
     add_nodes(controlplane, 25)
     candidates = [Replica(controlplane, it, binds_per_s=150) for it in ("one", "other")]

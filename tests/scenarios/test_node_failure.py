@@ -51,7 +51,7 @@ def test_lost_training_is_submitted_again_and_finishes(result: SimulationResult)
 
 
 def test_services_move_to_the_nodes_that_are_left(result: SimulationResult) -> None:
-    """They need no GPU, so they run again a minute after they were given up."""
+    """Services without GPUs run again a minute after their eviction."""
     lost = [p for p in result.placements if p.kind == "service" and p.stage is PodStage.LOST]
     again = [p for p in result.placements if p.kind == "service" and p.pod.endswith("-r1")]
 

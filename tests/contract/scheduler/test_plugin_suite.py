@@ -170,7 +170,7 @@ def _build_rare(_args: NoArgs, _axis: ResourceAxis) -> JudgesByRowWhereALabelIs:
 
 @pytest.mark.slow
 def test_silent_plugin_requires_an_example() -> None:
-    """Its fault could not have been seen."""
+    """Without an example, a fault of the plugin would pass unnoticed."""
     with pytest.raises(AssertionError, match="give its PluginSpec an example"):
         _run_on_rare(PluginExample())
 

@@ -99,7 +99,7 @@ def test_missing_permissions_are_logged_until_they_are_granted(
 def test_untrusted_certificate_is_logged(
     controlplane: ControlPlane, start: Start, tmp_path: Path
 ) -> None:
-    """It is never worked with."""
+    """The scheduler logs a warning, and waits for a server that it can trust."""
     stranger = Authority(tmp_path / "pki")
     path = kubeconfig.write(
         controlplane.state_dir / "stranger.kubeconfig",

@@ -32,7 +32,7 @@ def quota(machine: PodsMachine) -> int:
 
 
 def test_a_batch_job_makes_room_as_a_service_rises(machine: PodsMachine) -> None:
-    """Its CPU time falls; the quota follows within two intervals, and comes back."""
+    """The CPU time of the job falls; its quota follows within two intervals, and returns."""
     machine.slo(suppressing())  # type: ignore[arg-type]
     service = machine.run("ls", "LS", _SLEEP, requests={"cpu": 1})
     machine.run("be", "BE")
@@ -71,7 +71,7 @@ def test_restarted_agent_keeps_a_suppressed_job_suppressed(machine: PodsMachine)
 
 
 def test_memory_hog_is_killed_before_the_service_suffers(machine: PodsMachine) -> None:
-    """Its processes are ended, the service stays."""
+    """Processes of the best-effort pod are killed, the service stays."""
     machine.slo(
         slo(
             resourceUsedThresholdWithBE={
@@ -97,7 +97,7 @@ def test_memory_hog_is_killed_before_the_service_suffers(machine: PodsMachine) -
 
 
 def test_a_throttled_service_bursts(machine: PodsMachine) -> None:
-    """Its quota rises to three times its limit, and so does its CPU time."""
+    """The quota and the CPU time of the service rise to three times its limit."""
     machine.slo(slo(cpuBurstStrategy={"policy": "auto", "sharePoolThresholdPercent": 100}))
     machine.agent.close()
     machine.agent = machine.start()

@@ -79,7 +79,7 @@ def _kill(victim: str, agent: NodeAgent, node: RealNode) -> None:
 def test_containers_start_while_there_is_no_agent(
     start_agent: StartAgent, node: RealNode, controlplane: ControlPlane
 ) -> None:
-    """They start as without koordinator, and are set right when the agent is back."""
+    """Containers start as without koordinator; the returning agent adjusts them."""
     publish_batch_resources(controlplane, node)
     agent = start_agent()
     agent.kill()

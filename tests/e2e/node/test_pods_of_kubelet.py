@@ -101,7 +101,7 @@ def test_static_pods_are_known_without_a_mirror(
 def test_hanging_or_restarted_kubelet_affects_no_pod(
     controlplane: ControlPlane, node: RealNode, start_agent: StartAgent
 ) -> None:
-    """Its last answer stays in effect, with an event; later pods are known, too."""
+    """The last answer of the kubelet stays in effect, with an event; later pods are known, too."""
     agent = start_agent(*FLAGS, is_called=False)
     (made,) = node.run(bound("made"))
     eventually(lambda: cpus(node, made) == "1")

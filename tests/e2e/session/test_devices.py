@@ -205,7 +205,7 @@ def shown(controlplane: ControlPlane, name: str) -> str:
 
 @pytest.mark.usefixtures("scheduler")
 def test_a_bad_device_report_has_an_event(controlplane: ControlPlane, user: User) -> None:
-    """It names the field; the other devices of the node are given out."""
+    """The event names the field; the other devices of the node are allocated."""
     plain, _, numa = machine("n0")
     user.apply(plain, report("n0", minors=(0, 1, 2, 3, 3)), numa)
 

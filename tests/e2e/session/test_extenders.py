@@ -90,7 +90,7 @@ def scheduler(controlplane: ControlPlane, licences: Licences) -> Iterator[Schedu
 
 
 def test_an_extender_has_its_say(user: User, licences: Licences) -> None:
-    """It filters, scores and binds; a pod without licence gets the reason."""
+    """The extender filters, scores and binds; a pod without a licence gets the reason."""
     user.apply(node("n0"), node("n1"), node("n2"))
     user.apply(pod("waits"))
     assert "3 no licence" in user.refusal_of("waits")["message"]

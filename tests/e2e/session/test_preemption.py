@@ -168,7 +168,7 @@ def budget(user: User) -> Manifest:
 
 
 def test_a_pod_that_never_preempts_waits(user: User) -> None:
-    """It has the reason, and is placed when there is room."""
+    """The pod's condition has the reason, and the pod is placed when a node has capacity."""
     user.apply(
         *CLASSES,
         priority_class("polite", 5000, preemptionPolicy="Never"),

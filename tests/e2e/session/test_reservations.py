@@ -78,7 +78,7 @@ def test_room_is_kept_used_and_given_back(user: User, scheduler: SchedulerProces
 
 
 def test_a_reservation_that_is_used_once_is_done(user: User) -> None:
-    """Its status is Succeeded, and the remainder is free."""
+    """The status of the reservation is Succeeded, and its remainder is free."""
     user.apply(node("n0", "4"), reservation("once", "4", app="web"))
     eventually(lambda: phase(user, "once") == "Available", SOON_S)
     user.apply(pod("owner", "1", labels={"app": "web"}, **MINE))

@@ -109,7 +109,7 @@ def test_rpc_requires_an_admin(yarn: RealYarn, connected: Connect) -> None:
 def test_a_container_ends_by_signal(
     api: YarnApi, yarn: RealYarn, node_manager: NodeManager, connected: Connect
 ) -> None:
-    """It ends, its application requests another; the NodeManager reports both."""
+    """The application requests another container; the NodeManager reports both."""
     client = connected(api)
     resize(client, yarn, WIDE)
     app = yarn.run_tasks(2, memory_mb=512)

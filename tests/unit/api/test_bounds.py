@@ -216,7 +216,7 @@ def test_every_reader_has_something_to_check() -> None:
 
 
 def test_a_crd_has_no_excluded_bounds() -> None:
-    """It would be lost silently."""
+    """CRDs cannot state an exclusive bound, which would be lost silently."""
     with pytest.raises(BugError):
         bounded(Bounds(above=0))
     bounded(Bounds(above=0), decoded=ANY)

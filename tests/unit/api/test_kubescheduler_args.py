@@ -113,7 +113,7 @@ def test_arguments_of_an_unknown_version_are_refused() -> None:
 
 
 def test_a_plugin_without_arguments_takes_a_header_and_nothing_else() -> None:
-    """Its kind is not checked: there is no such type."""
+    """The kind in the header is not checked, since no such type exists."""
     assert args(NoArgs, {"apiVersion": API_VERSION, "kind": "NodePortsArgs"}) == NoArgs()
     assert "must be one of apiVersion, kind" in refusal(NoArgs, {"a": 1}).problem
 

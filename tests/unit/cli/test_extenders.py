@@ -65,7 +65,7 @@ def test_pods_go_where_the_extender_lets_them(tmp_path: Path) -> None:
 
 
 def test_an_extender_that_is_not_there_keeps_pods_waiting(tmp_path: Path) -> None:
-    """It receives the name."""
+    """The pod is unschedulable, with the address of the extender as the reason."""
     done = invoke(tmp_path, {"urlPrefix": "http://127.0.0.1:1/x", "filterVerb": "filter"})
 
     assert done.exit_code == 0

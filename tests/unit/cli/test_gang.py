@@ -151,7 +151,7 @@ spec: {containers: [{name: c, image: busybox, resources: {requests: {cpu: "%s"}}
     ],
 )
 def test_why_a_gang_of_manifests_waits(tmp_path: Path, cpu: str, why: str) -> None:
-    """It was never tried: it is tried on a copy, and bound pods are as written."""
+    """The gang is tried on a copy, and bound pods stay as written."""
     path = tmp_path / "gang.yaml"
     path.write_text(MANIFEST + WHOLE % cpu)
     done = CliRunner().invoke(app, ["gang", "list", "-f", str(path), "-o", "json"])

@@ -304,7 +304,7 @@ def test_unwritable_placements_file_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_hostile_kubeconfig_is_rejected(tmp_path: Path) -> None:
-    """Its aliases are counted."""
+    """YAML aliases in the kubeconfig are counted."""
     bomb = "a0: &a0 [x,x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1},*a{i - 1}]\n" for i in range(1, 30))
     config = write(tmp_path / "config", bomb.encode())
 

@@ -129,7 +129,7 @@ def test_schedule_imports_only_needed_modules(tmp_path: Path, output: str) -> No
 def test_help_version_and_completion_load_nothing_heavy(
     args: list[str], environment: dict[str, str]
 ) -> None:
-    """They are answered from names and summaries alone."""
+    """The answers need names and summaries of commands alone."""
     shown, loaded = modules_loaded_by(*args, **environment)
 
     assert "schedule" in shown or version("koordinator") in shown

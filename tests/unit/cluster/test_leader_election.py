@@ -227,7 +227,7 @@ def test_late_answer_does_not_renew_the_lease(bed: Bed) -> None:
 
 
 def test_late_first_answer_starts_no_term(bed: Bed) -> None:
-    """It has not led yet, so nothing is lost: the next attempt renews."""
+    """A candidate that never led has lost nothing: the next attempt renews."""
     elector = bed.candidate("a")
     bed.after_write = lambda: bed.after(10)
     assert not elector.attempt()
@@ -483,7 +483,7 @@ def test_a_leader_that_cannot_renew_becomes_overdue(bed: Bed) -> None:
 
 
 def test_events_record_the_begin_and_end_of_a_term(bed: Bed) -> None:
-    """They are about the lease; a renewal is no event."""
+    """The events are about the lease; a renewal has none."""
     elector = bed.candidate("a")
     for _ in range(3):
         elector.attempt()

@@ -83,7 +83,7 @@ def test_number_of_streams_is_bounded_per_user_and_in_total() -> None:
 
 
 def test_readers_that_never_read_keep_no_frames() -> None:
-    """Their queue is dropped, and a later read returns a full frame."""
+    """The queue of such a reader is dropped; a later read returns a full frame."""
 
     async def run() -> None:
         broadcast = Broadcast({})

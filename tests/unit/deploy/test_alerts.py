@@ -107,7 +107,7 @@ def test_every_alert_has_a_runbook_page_and_every_page_an_alert() -> None:
 
 
 def test_plain_manifest_has_the_rules_of_the_chart() -> None:
-    """It is for installations without Helm."""
+    """The manifest is for installations without Helm."""
     plain = yaml.load((ROOT / "deploy/alerts.yaml").read_text("utf-8"), yaml.CSafeLoader)
 
     assert (plain["kind"], plain["spec"]["groups"]) == ("PrometheusRule", GROUPS)

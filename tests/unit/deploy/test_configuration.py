@@ -35,7 +35,7 @@ def decoded() -> KubeSchedulerConfiguration:
 
 
 def test_the_file_is_accepted() -> None:
-    """It is strictly decoded, and its plugins can be built."""
+    """The file is decoded strictly, and its plugins can be built."""
     built = build_profiles(decoded(), ResourceAxis())
 
     assert [profile.scheduler_name for profile in built.profiles] == ["koord-scheduler"]

@@ -394,7 +394,7 @@ def test_pod_that_leaves_no_longer_counts_on_its_node(leaves_by: str) -> None:
 def test_pod_newer_than_the_report_counts_with_its_requests(
     is_measured: bool,
 ) -> None:
-    """It is not measured yet; once it is, what was measured counts."""
+    """Requests count until the pod has been measured."""
     came = running("new", "n2", "4")
     at = to_datetime(START_S)
     came = replace(came, metadata=replace(came.metadata, creation_timestamp=at))
@@ -558,7 +558,7 @@ def chain() -> tuple[list[KubeObject], tuple[str, JsonObject]]:
 
 
 def test_move_into_freed_room_waits_for_the_other_job() -> None:
-    """Its job begins when the other one has ended, and not before."""
+    """The second job begins when the first one has ended."""
     objects, plugin = chain()
     one = migrating(*objects, plugin=plugin, controller=MOVES_ALL)
     jobs = {job.spec.pod_ref.name: job for job in one.jobs()}

@@ -108,7 +108,7 @@ def test_the_eleventh_npu_has_the_eleventh_device_node() -> None:
 
 
 def test_an_npu_without_figures_for_memory_is_a_310p3() -> None:
-    """Its tool does not know the option; its cores are known."""
+    """The tool of such a card lacks the option; the number of its cores is known."""
 
     def old(tools: RecordedTools) -> MemoryHost:
         host = npus(tools)

@@ -81,7 +81,7 @@ def test_former_resource_names_count_as_the_current_ones(former: str, current: s
 
 
 def test_a_label_may_name_the_scheduler() -> None:
-    """It goes before the spec, as for pods whose controller can't be changed."""
+    """The label precedes the spec, for pods whose controller can't be changed."""
     labelled = pod("p", labels={SCHEDULER_NAME: "koord-scheduler"})
     assert as_scheduled(labelled).spec.scheduler_name == "koord-scheduler"
 

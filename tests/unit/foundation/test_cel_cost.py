@@ -176,7 +176,7 @@ def test_costly_expression_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("question", ["{{1: 2}}[dyn({0})] == 1", "[1][dyn({0})] == 1"])
 def test_a_message_about_a_key_is_short(question: str) -> None:
-    """It names the kind of a key that is a list."""
+    """The message names the kind of a key that is a list."""
     with pytest.raises(CelError) as raised:
         ENVIRONMENT.compile(nested(9, question)).evaluate({}, STEPS)
     assert len(str(raised.value)) < 100

@@ -56,7 +56,7 @@ def test_archives_on_the_import_path_are_read(
 
 
 def test_unpacked_eggs_are_read(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are entries of the import path."""
+    """Unpacked eggs are entries of the import path."""
     inside = site / "acme-1.0-py3.11.egg" / "EGG-INFO"
     inside.mkdir(parents=True)
     (inside / "PKG-INFO").write_text(METADATA)

@@ -160,7 +160,7 @@ def info(version: str, state: str = "ACTIVE") -> dict[str, Answer | Any]:
 
 
 def test_requests_go_to_the_active_resource_manager() -> None:
-    """It is looked for again when it fails."""
+    """After a failure the active ResourceManager is looked up again."""
     standby, active = info("3.3.6", "STANDBY"), info("3.3.6")
     with web(standby) as (first, first_requests), web(active) as (second, second_requests):
         resource_manager = ActiveResourceManager(

@@ -55,7 +55,7 @@ def test_several_clusters_with_high_availability_and_tls(tmp_path: Path) -> None
 
 
 def test_kerberos_is_rejected_with_a_message(tmp_path: Path) -> None:
-    """It names the property; nothing is tried."""
+    """The message names the property; no connection is attempted."""
     write(tmp_path, "core-site.xml", hadoop_security_authentication="kerberos")
     write(tmp_path, "yarn-site.xml", yarn_resourcemanager_hostname="one")
 

@@ -86,7 +86,7 @@ def test_ids_restart_with_the_resource_manager() -> None:
     "text", ["", "container_1", "container_1_2_3_x", "../container_1_1_1_1", "container_1_1_1_1/.."]
 )
 def test_invalid_container_ids_are_never_chosen(text: str) -> None:
-    """It would become a path."""
+    """An invalid id would become a path."""
     assert container_age(text) is None
     assert container_age("container_e17_1700000000000_0003_01_000002") == (
         1700000000000,

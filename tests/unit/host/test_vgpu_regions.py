@@ -47,7 +47,7 @@ def test_folder_with_a_thousand_files_is_moved_aside(tmp_path: Path) -> None:
 
 
 def test_a_link_in_the_place_of_a_folder_is_put_away(tmp_path: Path) -> None:
-    """It is not followed."""
+    """The link is replaced, and not followed."""
     target = tmp_path / "target"
     target.mkdir()
     (tmp_path / "containers").mkdir()

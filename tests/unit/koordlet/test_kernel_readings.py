@@ -127,7 +127,7 @@ def test_memory_of_the_machine_and_of_a_numa_node() -> None:
 
 
 def test_half_of_meminfo_is_an_error() -> None:
-    """It names what is missing."""
+    """The error names the missing fields."""
     with pytest.raises(InputError, match="MemFree"):
         memory_info("MemTotal: 1 kB\n")
 

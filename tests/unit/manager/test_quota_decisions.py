@@ -175,7 +175,7 @@ def test_a_change_counts_before_it_is_seen(cell: Cell, second: int) -> None:
 
 @pytest.mark.parametrize("second", [0, 1])
 def test_parent_that_is_being_deleted_gets_no_children(cell: Cell, second: int) -> None:
-    """Its deletion is admitted, and still pending."""
+    """The deletion of the parent is admitted, and still pending."""
     cell.store(parent())
     assert cell.replicas[0].ask(cell.stored("dept"), "DELETE", cell.stored("dept")) == ""
 
@@ -209,7 +209,7 @@ def test_what_others_refuse_after_all_ceases_to_count(cell: Cell) -> None:
 
 
 def test_dry_run_does_not_count(cell: Cell) -> None:
-    """It is never stored."""
+    """A dry run is never stored."""
     cell.store(parent())
     assert cell.replicas[0].ask(child("a", 6), is_dry_run=True) == ""
 

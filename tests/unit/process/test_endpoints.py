@@ -125,7 +125,7 @@ def test_metrics_are_exposed_as_openmetrics_on_request(component: Component) -> 
 
 
 def test_health_results_are_metrics(component: Component) -> None:
-    """They are on a path of their own."""
+    """The results are on the path /metrics/slis."""
     ask(component.port, "/livez")
 
     assert 'name="ping",type="livez"} 1.0' in ask(component.port, "/metrics/slis").text

@@ -166,7 +166,7 @@ def test_thread_that_ends_between_two_probes_has_not_worked(
 
 
 def test_ended_thread_is_unhealthy() -> None:
-    """It uses no CPU and comes round no more."""
+    """A thread that has ended sends no heartbeat."""
     loop = Loop(lambda: None)
     loop.end()
     loop.clock.advance_to(1)

@@ -159,7 +159,7 @@ def test_a_lost_lease_expires_for_its_own_process_as_for_others(parts: Parts) ->
 
 
 def test_lost_lease_is_not_released_at_the_end(parts: Parts) -> None:
-    """Its last writes may be under way until it expires."""
+    """Last writes may be in flight until the lease expires."""
     one = election(parts)
     one.start()
     assert one.wait_until_leading(LONG_S)

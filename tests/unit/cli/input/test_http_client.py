@@ -85,7 +85,7 @@ def run(*flags: str) -> object:
 def test_requests_carry_the_token_of_the_kubeconfig(
     url: str, certificate: Path, tmp_path: Path
 ) -> None:
-    """Its token goes to the scheduler, independent of its own server."""
+    """The token is sent to the scheduler, whatever server the kubeconfig names."""
     flags = ("--server", url, "--certificate-authority", str(certificate))
     assert run(*flags, "--kubeconfig", kubeconfig(tmp_path, token=TOKEN)) == [[["a/x", "n1", 1]]]
     assert run(*flags, "--token", TOKEN) == [[["a/x", "n1", 1]]]
@@ -123,7 +123,7 @@ def test_a_redirect_is_not_followed(url: str, certificate: Path) -> None:
 
 
 def test_another_server_is_distinguished_from_a_scheduler(url: str, certificate: Path) -> None:
-    """Its answer is of another kind than the request."""
+    """The other server's answer is of another kind than requested."""
     flags = ("--server", f"{url}/other", "--token", TOKEN)
     with pytest.raises(ClusterError, match="is not a scheduler"):
         run(*flags, "--certificate-authority", str(certificate))

@@ -171,7 +171,7 @@ def test_a_refusal_is_final(server: ScriptedServer) -> None:
 
 
 def test_bind_is_retried_on_a_busy_server(server: ScriptedServer) -> None:
-    """It has done nothing yet, so the pod need not be asked."""
+    """A busy server has done nothing yet, so the pod need not be read."""
     server.on(BIND, fail(429, Retry_After="0"), DONE)
     assert outcome(server) is None
     assert server.count(GET) == 0

@@ -79,7 +79,7 @@ def test_no_items_may_be_null(server: ScriptedServer) -> None:
 
 
 def test_of_a_kind_that_is_not_installed_there_is_nothing(server: ScriptedServer) -> None:
-    """Its CRD may come later."""
+    """The CRD of the kind may be installed later."""
     with server.cluster() as cluster:
         assert list(cluster.list(Device).items) == []
     assert [str(received) for received in server.received] == [

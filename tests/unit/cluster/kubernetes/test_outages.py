@@ -60,7 +60,7 @@ def wait_until(cluster: KubernetesCluster, watch: Watch, name: str) -> None:
 def test_watch_resumes_without_a_list_when_the_server_is_back(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, is_away: threading.Event
 ) -> None:
-    """Its own next attempt would be much later: the first answer to a probe wakes it."""
+    """The first answer to a probe wakes the watch before its next scheduled attempt."""
     delays = iter([0.001, NEVER_S])  # the first one after the end of the stream
     monkeypatch.setattr(Backoff, "next_s", lambda _: next(delays))
     server.on(LIST, reply(pod_list(pod("a"), version="5")))

@@ -69,7 +69,7 @@ def test_no_limit_without_a_rate() -> None:
 
 
 def test_token_can_be_taken_without_waiting() -> None:
-    """It is there or it is not."""
+    """A call that must not wait takes an available token, or fails."""
 
     async def context() -> None:
         bucket = TokenBucket(10, burst=1)

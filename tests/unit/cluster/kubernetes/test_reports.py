@@ -142,7 +142,7 @@ def test_a_deletion_waits_for_the_answers(server: ScriptedServer) -> None:
 
 
 def test_a_failed_report_does_not_delay_a_deletion(server: ScriptedServer) -> None:
-    """It is tried once before."""
+    """The report is tried once, and the deletion follows."""
     delete = "DELETE /api/v1/namespaces/default/pods/a"
     server.on(STATUS, fail(500))
     server.on(delete, OK)
@@ -188,7 +188,7 @@ def test_binding_drops_pending_reports_and_awaits_those_in_flight(server: Script
 
 
 def test_a_failed_report_is_not_repeated_after_the_binding(server: ScriptedServer) -> None:
-    """It was about the time before."""
+    """The report is about the time before the binding."""
     gate = Gate()
 
     async def late_failure(request: web.Request) -> web.StreamResponse:

@@ -301,7 +301,7 @@ def test_an_update_that_meets_another_one_is_made_again(server: ScriptedServer) 
 
 
 def test_a_proxy_is_used(server: ScriptedServer) -> None:
-    """It gets the request for a server that we can't reach ourselves."""
+    """The proxy gets the request for a server that is not reachable directly."""
     server.on(GET, STORED)
     with client("http://api.invalid", proxy_url=server.url) as cluster:
         assert cluster.get(Node, "n").metadata.uid == "1"

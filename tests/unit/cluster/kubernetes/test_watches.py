@@ -205,7 +205,7 @@ def test_garbage_in_the_stream_is_survived(
 
 
 def test_listed_object_that_became_undecodable_stays(server: ScriptedServer) -> None:
-    """It exists: saying that it was deleted would free what it uses."""
+    """The object exists, so its amounts must not become free."""
     server.on(
         LIST,
         reply(pod_list(pod("a"))),

@@ -181,7 +181,7 @@ def test_job_without_its_pod_fails(pod_name: str, changes: Any, reason: str, mes
 
 
 def test_paused_job_waits_until_it_is_resumed() -> None:
-    """It does not count against the limits."""
+    """A paused job does not count against the limits."""
     here = world(*WEB)
     here.cluster.create(job("move", "web-0", paused=True))
     here.advance(20)

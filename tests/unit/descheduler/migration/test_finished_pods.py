@@ -94,7 +94,7 @@ def test_plugin_evicts_a_failed_pod_without_a_reservation() -> None:
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_replacement_that_ends_at_once_completes_its_job(phase: str) -> None:
-    """It will never be ready."""
+    """A replacement that has ended will never be ready."""
     bound = Condition(type="ReservationBound", status="True")
     status = PodMigrationJobStatus(
         phase="Running", conditions=(bound,), pod_ref=ObjectReference(namespace="d", name="new")

@@ -157,7 +157,7 @@ def test_target_is_not_filled_beyond_its_threshold() -> None:
 
 
 def test_pod_without_a_report_is_not_evicted_with_node_fit() -> None:
-    """Its usage is unknown."""
+    """The usage of a pod without a report is unknown."""
     objects = two_nodes()
     objects[5] = load("n1", "5", b="1500m", c="3000m")
     assert world(*objects).evicted() == {"b"}

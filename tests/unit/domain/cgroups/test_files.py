@@ -97,7 +97,7 @@ def test_newer_weights_grow_with_the_shares(shares: int) -> None:
 
 @given(st.integers(1, 10_000))
 def test_every_weight_has_shares(weight: int) -> None:
-    """They are the smallest with this weight."""
+    """Each weight is converted to the smallest shares that have it."""
     shares = least_shares_of_weight(weight)
     assert weight_of_shares(shares) == weight
     assert shares == 2 or weight_of_shares(shares - 1) < weight

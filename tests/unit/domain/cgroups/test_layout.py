@@ -55,7 +55,7 @@ def test_an_id_without_hash_is_no_container(container_id: str) -> None:
 
 
 def test_an_unknown_runtime_is_named() -> None:
-    """Its cgroups have unknown names."""
+    """Cgroups of an unknown runtime have unknown names."""
     with pytest.raises(InputError, match="the runtime must be one of containerd"):
         SYSTEMD.container("p", "new://12")
 

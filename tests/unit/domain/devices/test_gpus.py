@@ -309,7 +309,7 @@ def test_a_partition_has_no_unhealthy_gpu() -> None:
 
 
 def test_a_gpu_in_use_is_in_use_however_little() -> None:
-    """It spoils the partition; shares themselves are not taken by partition."""
+    """A GPU in use breaks its partition; shares are not allocated by partition."""
     on = singles(on=HONOR)
 
     assert take(on, pod_request({WHOLE: 2}), using(share(0, 1))) == {"gpu": [2, 3]}

@@ -58,7 +58,7 @@ def test_what_fits_on_no_node_alone_prefers_both() -> None:
 
 
 def test_without_gpus_all_places_are_the_same() -> None:
-    """They all have the same GPUs: none."""
+    """All places have the same GPUs: none."""
     assert hints(pairs(), pod_request({NIC: 100})) == [
         NumaHint((0,), preferred=True, score=500),
         NumaHint((1,), preferred=True, score=500),

@@ -96,7 +96,7 @@ def test_only_requested_types_are_allocated_jointly() -> None:
 
 
 def test_an_empty_partition_spec_is_a_wish_too() -> None:
-    """It makes a partition table mandatory."""
+    """An empty partition spec makes a partition table mandatory."""
     spec = {"allocatePolicy": "Restricted", "ringBusBandwidth": "150Gi"}
 
     assert pod_request({WHOLE: 2}, partition={}).partition == PartitionRequest()

@@ -202,8 +202,8 @@ def test_a_lock_holds_five_minutes_while_its_pod_exists(
 
 
 @pytest.mark.parametrize("text", ["", "2024-05-01T11:59:00Z,p", "noon,a,p", "2024-05-01,a,p"])
-def test_a_text_that_is_no_lock(text: str) -> None:
-    """It is shown."""
+def test_text_without_a_valid_lock_is_an_error(text: str) -> None:
+    """The error contains the text."""
     with pytest.raises(InputError, match=re.escape(repr(text))):
         is_locked(text, NOON, lambda *_: True)
 

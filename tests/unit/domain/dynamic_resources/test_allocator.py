@@ -143,7 +143,7 @@ def test_a_constraint_requires_a_shared_attribute() -> None:
 
 
 def test_pools_that_are_incomplete_or_ambiguous_are_not_relied_on() -> None:
-    """They may be in a second; All can't be answered meanwhile."""
+    """Such pools may be complete in a second; requests for All wait meanwhile."""
     halves, twice = pools(*MIXED, count=2), pools(*MIXED, device("d0"))
 
     assert names(allocate(halves, [claim(ask(1))], DevicesInUse())) == CANNOT_ALLOCATE

@@ -76,7 +76,7 @@ def test_all_devices_are_those_with_enough_left() -> None:
 
 
 def test_admins_have_shares_of_devices_too() -> None:
-    """They need capacity that is left, and get its amount."""
+    """Claims with admin access need remaining capacity, and get its amount."""
     used = DevicesInUse()
     one = claim(amount("4Gi", adminAccess=True), amount("4Gi"))
 

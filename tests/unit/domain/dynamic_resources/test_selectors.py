@@ -78,7 +78,7 @@ def test_expressions_say_of_a_device_what_they_say_in_kubernetes(
     ],
 )
 def test_errors_are_those_of_kubernetes(expression: str, message: str) -> None:
-    """They are part of why a pod is refused."""
+    """The errors are part of the reason why a pod is rejected."""
     with pytest.raises(CelError) as raised:
         answer(expression)
     assert str(raised.value) == message

@@ -218,7 +218,7 @@ def test_only_resources_of_the_maximum_count() -> None:
 
 
 def test_a_parent_without_a_limit_passes_on_the_request() -> None:
-    """Its children have that resource as if there were plenty, each up to its own maximum."""
+    """Children get that resource without a limit, each up to its own maximum."""
     made = tree(10)
     made.put(QuotaSpec(name="p", parent=ROOT_QUOTA, max={"cpu": 1_000}))
     grow(made, "c", "p", most=8, least=0, request=20)
@@ -280,7 +280,7 @@ def test_a_quota_without_its_parent_has_its_minimum() -> None:
 
 
 def test_a_removed_quota_takes_its_pods_with_it() -> None:
-    """Its parent is left as if it had never been."""
+    """The parent's sums equal those without the quota."""
     made = tree(100)
     grow(made, "p", most=50, least=0)
     grow(made, "c", "p", most=50, least=0, request=20, used=3)

@@ -271,7 +271,7 @@ def test_what_no_rule_reads_may_change_in_a_quota_that_breaks_the_rules() -> Non
 
 
 def test_the_default_quota_may_be_changed() -> None:
-    """It is the one built-in quota whose maximum is the user's."""
+    """The default quota is the one built-in quota whose maximum users set."""
     check_changed_quota(
         quota(DEFAULT_QUOTA), quota(DEFAULT_QUOTA, most=TEN), known(), PlaceRules(), ()
     )

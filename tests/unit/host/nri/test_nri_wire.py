@@ -103,7 +103,7 @@ def test_messages_survive_any_cuts(sent: list[TtrpcMessage], places: list[int]) 
 
 
 def test_invalid_length_ends_the_session() -> None:
-    """It is refused by the header alone: nothing of that size is ever kept."""
+    """The header alone is refused: no message of that size is ever kept."""
     with pytest.raises(HostError, match="frame of 4294967295 bytes"):
         list(FrameReader().feed(struct.pack(">II", 1, 2**32 - 1)))
     with pytest.raises(HostError, match="message of 4194305 bytes"):

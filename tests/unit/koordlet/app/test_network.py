@@ -138,7 +138,7 @@ def test_terway_has_its_files_while_it_has_the_say(world: World) -> None:
 
 
 def test_nothing_is_touched_without_the_gates(tools: PlayedTools) -> None:
-    """They are off by default."""
+    """The feature gates are off by default."""
     world = World()
     world.agent = world.start(network_tools=tools)
     follow(world, "tc")

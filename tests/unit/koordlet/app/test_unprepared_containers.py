@@ -135,7 +135,7 @@ def test_container_without_the_hooks_variables_is_reported(
 
 
 def test_a_container_that_has_ended_is_no_matter() -> None:
-    """It is not started again."""
+    """An ended container is not restarted."""
     assert Site(UnpreparedPolicy.REPORT).connect({}, STOPPED) == []
 
 

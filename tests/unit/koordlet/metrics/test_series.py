@@ -69,7 +69,7 @@ def test_a_full_ring_keeps_the_newest(values: list[float], capacity: int) -> Non
 
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf, -math.inf])
 def test_absurd_samples_are_refused(value: float) -> None:
-    """They are counted, and what was there stays."""
+    """Refused samples are counted, and earlier ones stay."""
     store = MetricStore(60, 1)
     store.add(Metric.NODE_CPU, "", 1, 0.5)
     store.add(Metric.NODE_CPU, "", 2, value)

@@ -52,7 +52,7 @@ def test_the_smaller_of_both_predictors_is_given_away() -> None:
 
 
 def test_a_young_pod_gives_nothing_away() -> None:
-    """Its whole request counts as its peak."""
+    """The whole request of a young pod counts as its peak."""
     models = trained(node=1.0, a=1.0)
     young = prod("a", "4", "2Gi", created="2023-11-14T12:00:00Z")
 

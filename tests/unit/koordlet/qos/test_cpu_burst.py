@@ -158,7 +158,7 @@ def test_pods_with_cpus_of_their_own_and_best_effort_never_burst(qos: str) -> No
 
 
 def test_a_pod_overrides_the_node_field_by_field() -> None:
-    """Its policy alone keeps the percentages of the node."""
+    """A pod that sets the policy only keeps the percentages of the node."""
     tree = Tree()
     own = {"koordinator.sh/cpuBurst": '{"policy":"cpuBurstOnly"}'}
     view = limited(tree, annotations=own)

@@ -114,7 +114,7 @@ def test_an_unmeasured_node_reports_nothing() -> None:
 
 
 def test_a_pod_without_samples_is_left_out() -> None:
-    """It has just started, or was deleted."""
+    """A pod without samples has just started, or was deleted."""
     assert reported(measured(node=(1.0, MIB))).pods_metric == ()
 
 

@@ -52,7 +52,7 @@ BATCH_PROFILE = profile(qosClass="BE", priorityClassName="koord-batch")
 
 
 def test_a_pod_without_a_profile_is_left_alone() -> None:
-    """Its requests do not matter."""
+    """Requests of a pod without a profile are not translated."""
     assert mutated(pod(ASKS)) == pod(ASKS)
 
 

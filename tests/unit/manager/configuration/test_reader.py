@@ -195,7 +195,7 @@ def test_a_node_has_the_first_strategy_that_fits_over_that_of_the_cluster() -> N
 
 
 def test_host_applications_of_a_node_replace_all_others() -> None:
-    """They are not merged."""
+    """Lists of host applications are not merged."""
     one = {"name": "one", "priority": "koord-prod"}
     two = {"name": "two", "qos": "BE", "cgroupPath": {"base": "CgroupRoot"}}
     result = read(

@@ -113,7 +113,7 @@ def test_a_root_follows_its_nodes() -> None:
 
 
 def test_a_selector_that_cannot_be_read_is_refused() -> None:
-    """Its nodes are unknown."""
+    """The nodes of an invalid selector are unknown."""
     broken = {"matchExpressions": [{"key": "a", "operator": "Like"}]}
     outcome = reconcile_quota_profile(profile(nodeSelector=broken), None, NODES)
 

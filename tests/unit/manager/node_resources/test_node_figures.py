@@ -114,7 +114,7 @@ def test_unknown_model_has_the_default_ratio(default: float | None, message: str
 
 @pytest.mark.parametrize(("old", "new", "differs"), [(1.2, 1.21, False), (1.2, 1.22, True)])
 def test_ratios_that_look_the_same_are(old: float, new: float, differs: bool) -> None:
-    """They are written with two decimals."""
+    """Ratios are written with two decimals."""
     assert is_another_ratio(old, new) is differs
 
 

@@ -310,7 +310,7 @@ def test_numa_nodes_get_their_part() -> None:
 
 
 def test_a_node_that_reports_nothing_is_left_alone() -> None:
-    """Its kubelet has not come up yet."""
+    """The kubelet of such a node has not started yet."""
     bare = msgspec.structs.replace(MACHINE, status=type(MACHINE.status)())
 
     assert outcome(ManagedNode(bare, IDLE), LastWrites()).writes == ()

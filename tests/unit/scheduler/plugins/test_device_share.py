@@ -183,7 +183,7 @@ def test_unhealthy_devices_are_not_allocated(world: World) -> None:
 
 
 def test_nodes_without_device_object_are_left_to_their_kubelet(world: World) -> None:
-    """They pass and nothing is allocated; a Device object without GPUs counts as one."""
+    """Such nodes pass without allocation; so does a Device object without GPUs."""
     state = world(node("n"), node("reported"), device("reported", gpus=0))
     pending = gpu_pod("p", gpu=100)
 
@@ -192,7 +192,7 @@ def test_nodes_without_device_object_are_left_to_their_kubelet(world: World) -> 
 
 
 def test_pods_without_gpus_pass_everywhere(world: World) -> None:
-    """They hold nothing."""
+    """Pods without GPUs get no allocation."""
     state = world(node("n"), device("n", gpus=0))
 
     assert refused(built(PLUGIN, state), state, pod("p", cpu=1)) == {}

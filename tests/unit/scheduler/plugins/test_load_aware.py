@@ -147,7 +147,7 @@ def test_a_report_counts_again_when_a_fast_clock_is_corrected(world: World) -> N
 
 
 def test_daemon_set_pods_pass_everywhere(world: World) -> None:
-    """They cannot run on another node."""
+    """Pods of a DaemonSet cannot run on another node."""
     state = world(node("n"), metric("n", cpu=8))
 
     assert why(state, pod("daemon", owner=("DaemonSet", "d"))) == {}
