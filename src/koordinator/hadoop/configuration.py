@@ -87,7 +87,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def _refuse_entities(text: bytes, source: str) -> None:
-    """Raise InputError for a text that declares an entity, in whatever encoding."""
+    """Raise InputError for a text that declares an entity, in any encoding."""
 
     def refuse(*_: object) -> None:
         raise InputError("must not declare entities", source=source)

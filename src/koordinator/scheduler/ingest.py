@@ -50,7 +50,7 @@ class ObjectWarning:
 
 
 class Ingest:
-    """Keeps a ``ClusterState`` in step with what the cluster reports."""
+    """Applies the objects of the cluster to a ``ClusterState``."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -246,7 +246,7 @@ class Ingest:
         return allocation
 
     def _offer_of(self, pod: Pod, problems: list[InputError]) -> ReservationOffer | None:
-        """Return what others may use of what the pod holds; None: nothing."""
+        """Return the amounts of the pod that others may use; None: nothing."""
         meta = pod.metadata
         try:
             if is_reserve_pod(meta):
@@ -283,7 +283,7 @@ class Ingest:
                 self.warnings.append(ObjectWarning(pod, problem))
 
     def drop_placed(self, deleted: Pod) -> ClusterEvent:
-        """Release what a pod took that is deleted or has ended."""
+        """Release the amounts of a pod that was deleted or has ended."""
         self._state.displace(deleted.key)
         return ClusterEvent("AssignedPod", Action.DELETE, deleted, None)
 

@@ -84,7 +84,7 @@ class Transaction:
         self._undo.append(undo)
 
     def change_object(self, change: ObjectChange) -> None:
-        """Assume a change of an object; undone whatever version of it came since."""
+        """Assume a change of an object; it is undone even if a newer version has come since."""
         self._state.objects.assume(change)
         self._undo.append(lambda: self._state.objects.withdraw(change))
 

@@ -398,7 +398,7 @@ _STEPS: Mapping[JobState, Callable[[JobSituation], JobDecision]] = MappingProxyT
 
 
 def _failure_of(seen: JobSituation) -> JobEvent | None:
-    """Return why the job fails, whatever its reservation: its time is up, or its pod has ended.
+    """Return why the job fails regardless of its reservation: a timeout, or the end of its pod.
 
     No pod would use the reservation for a pod that ended by itself.
     """

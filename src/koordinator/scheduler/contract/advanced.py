@@ -398,7 +398,7 @@ class SchedulingPlugin(BasicPlugin, PluginExplanations, Protocol):
         ...
 
     def cleanup_before_retry(self, snapshot: Snapshot, pod: PodClass) -> ObjectChange | None:
-        """Return the change that removes what an earlier attempt left behind.
+        """Return the change that removes leftovers of an earlier attempt.
 
         Called for members of a gang before they are tried; ``postfilter`` does it for other pods.
         """

@@ -94,7 +94,7 @@ class ActivePlugin:
     hints: PluginHints = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Look up what the plugin has."""
+        """Look up the methods of the plugin."""
         has = _methods_of(self.plugin)
         object.__setattr__(self, "has", has)
         object.__setattr__(self, "hints", self.plugin.hints if "hints" in has else PluginHints())

@@ -48,7 +48,7 @@ class NodeChoice(Struct, frozen=True):  # a struct: one is made per pod
 
 @dataclass(frozen=True, slots=True)
 class ReserveRefusal:
-    """A node was chosen, but a reserve plugin could not get there what the pod needs."""
+    """A node was chosen, but a reserve plugin could not allocate the pod's request on it."""
 
     plugin: str
     reason: str
@@ -378,7 +378,7 @@ class NodeChooser:
         return prefilter(self.applicable_plugins(pod), self._evaluator.view(pod), pod) is not None
 
     def choose_on(self, pod: Pod, pod_class: PodClass, row: int) -> NodeChoice | ReserveRefusal:
-        """Return what a pod holds on a row that was chosen for it, if every filter accepts it."""
+        """Return the allocation of a pod on a given row, if every filter accepts the row."""
         plugin, reasons = rejection(self.profile, self.state, pod_class, row)
         if plugin:
             return ReserveRefusal(plugin, ", ".join(reasons))

@@ -53,7 +53,7 @@ class SchedulingCycle(GangOffers):
         return scorecard(self.profile, self.state, pod, taken).diagnosis()
 
     def diagnose_full(self, pod: PodClass, taken: IntArray) -> Diagnosis:
-        """Return why no node takes one more after each row has taken so many, ``(n_rows,)``."""
+        """Return why no node takes one more after each row has taken ``taken``, ``(n_rows,)``."""
         return scorecard(self.profile, self.state, pod, taken).diagnosis()
 
     def attempt(

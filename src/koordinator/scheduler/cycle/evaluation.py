@@ -376,7 +376,7 @@ class Evaluator:
         return facts.values
 
     def _bound(self, kept: "OrderedDict[Hashable, NodeFactResult]", nbytes: int) -> None:
-        """Drop the results unused for longest, where each takes so many bytes."""
+        """Drop the least recently used results, given the bytes of each."""
         bound = max(64, self._keep_bytes // 8 // (nbytes + _OVERHEAD))
         while len(kept) > bound:
             kept.popitem(last=False)

@@ -220,7 +220,7 @@ class GangOffers(RunChooser):
         return accepted
 
     def requests(self, pod: PodClass) -> IntArray:
-        """Return ``(n_columns,)``: what of the pod's requests is compared with what is free."""
+        """Return ``(n_columns,)``: the pod's requests that are compared with free amounts."""
         return compared(self.profile, self.state, pod)
 
     def note_headroom(self, pod: PodClass, fits: IntArray) -> None:

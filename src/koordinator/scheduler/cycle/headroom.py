@@ -160,7 +160,7 @@ class HeadroomTable:
         return np.asarray(nodes.allocatable[at] - nodes.requested[at])
 
     def _taken_below(self, below: int) -> IntArray:
-        """Return ``(n_columns, n_rows)``: what pods of lower priority take; kept from then on."""
+        """Return ``(n_columns, n_rows)``: amounts of pods of lower priority; kept from then on."""
         count, known = len(self._state.nodes), self._taken.get(below)
         if known is None:
             known = self._count_taken(np.arange(count), below)

@@ -28,7 +28,7 @@ def reserve(
     row: int,
     reserving: Reserving | None = None,
 ) -> AllocationResult | RefusingPlugin:
-    """Reserve on a row what the plugins allocate; those that do not filter the pod are skipped.
+    """Reserve the plugins' allocations on a row; plugins that do not filter the pod are skipped.
 
     ``reserving`` is the one of the program of the pod's class, if it is known.  Returns the first
     plugin that refuses, and why, if one does.

@@ -130,7 +130,7 @@ class RunChooser(NodeChooser):
         self._distinguishing = [a for a in judging.values() if "distinguishes" in a.has]
 
     def run_key(self, pod: PodClass) -> Hashable:
-        """Return what pods must share to be decided as one run; cheap to compare."""
+        """Return the key that pods of one run share; cheap to compare."""
         return self._run_key.as_of(pod, self.state.traits, self._find_run_key, pod)
 
     def _find_run_key(self, pod: PodClass) -> RunKey:

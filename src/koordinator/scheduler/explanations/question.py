@@ -119,7 +119,7 @@ class Question:
         return [*self._size_remedies(plugin, row).requests]
 
     def required_size(self, plugin: str, row: int) -> str:
-        """Return what a node like this one must have for a plugin to accept it."""
+        """Return the amounts that a node like this one needs for a plugin to accept it."""
         return self._size_remedies(plugin, row).node
 
     def _size_remedies(self, plugin: str, row: int) -> SizeRemedies:

@@ -479,7 +479,7 @@ def _more_left_by_others(question: Question) -> Iterator[Remedy]:
 
 
 def _missing_reports(question: Question) -> Iterator[Remedy]:
-    """Name the nodes on which koordlet has to run; what it will report is not known."""
+    """Name the nodes on which koordlet has to run; its report is not known in advance."""
     obstacles = question.obstacles
     silent: dict[str, BoolArray] = {}
     for index, cause in enumerate(obstacles.causes):

@@ -83,7 +83,7 @@ _QUEUES = {
 
 
 class FeatureCollector(Protocol):
-    """Registered collector of what a feature of the running scheduler shows."""
+    """Registered collector of a feature of the running scheduler."""
 
     def unwatch(self) -> None:
         """Drop all references to the scheduler that is shown; counters stay."""

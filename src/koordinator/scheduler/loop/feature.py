@@ -104,7 +104,7 @@ class Feature:
         raise NotImplementedError
 
     def follow(self) -> None:
-        """Do what a replica that does not lead does in place of ``steps``; it writes nothing."""
+        """Do the work of a standby replica in place of ``steps``; it writes nothing."""
         raise NotImplementedError
 
     def finish(self) -> None:

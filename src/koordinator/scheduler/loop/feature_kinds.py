@@ -82,9 +82,9 @@ class GroupFeature(Feature):
         raise NotImplementedError
 
     def try_group(self, queued: QueuedPod) -> GroupDryRun | None:
-        """Return what pods get that are decided with a waiting one; None without rules for them.
+        """Return the result for the group of a waiting pod; None without rules for its group.
 
-        Asked to explain it; everything is afterwards as before.
+        Called to explain it; the state is unchanged afterwards.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""Dot product: the node whose free CPU and GPU are least aligned with what the pod requests.
+"""Dot product: the node whose free CPU and GPU are least aligned with the pod's request.
 
 Source: the DotProd baseline of Weng et al., "Beware of Fragmentation", USENIX ATC 2023,
 section 6.1: of equally shaped nodes the fuller one is first.
@@ -32,7 +32,7 @@ class GpuDotProduct:
     )
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
-        """Return ``(n,)``, 0..100: lower where the node has more of what the pod requests.
+        """Return ``(n,)``, 0..100: lower where the node has more of the requested amounts.
 
         All amounts are ratios of the largest machine's.
         """

@@ -50,7 +50,7 @@ class GpuRandom:
         self._number += 1
 
     def score(self, snapshot: Snapshot, _pod: PodClass) -> IntArray:
-        """Return ``(n,)``, 0..MAX_RANDOM_SCORE; independent of what is on the nodes."""
+        """Return ``(n,)``, 0..MAX_RANDOM_SCORE; independent of the pods of nodes."""
         return (self._words(snapshot) % np.uint64(MAX_RANDOM_SCORE + 1)).astype(np.int64)
 
     def prefer_devices(self, node: Snapshot, _pod: PodClass) -> IntArray:

@@ -31,7 +31,7 @@ class Nominator:
         )
 
     def update(self, pod: Pod) -> bool:
-        """Follow the pod's status; what is older than our last word does not count.
+        """Follow the pod's status; statuses older than our last write do not count.
 
         Returns whether it has left the node that it was nominated to.
         """

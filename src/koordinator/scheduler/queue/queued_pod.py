@@ -51,7 +51,7 @@ MOVES: Mapping[QueueState | None, frozenset[QueueState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Places that the representative of a gang waits for: so many pods of some kinds."""
+    """Places that the representative of a gang waits for: numbers of pods of some kinds."""
 
     kind: Hashable  # what makes an event mean the same to different gangs
     counts: tuple[int, ...]  # as many numbers for all needs of a kind
@@ -137,7 +137,7 @@ class Needs:
         return [(group, self._example(group)) for group in touched]
 
     def helped(self, group: Group, most: PlaceCounts) -> list[QueuedPod]:
-        """Return the pods of a group that need no more than so many places."""
+        """Return the pods of a group that need at most ``most`` places."""
         return [
             one
             for counts, pods in self.groups.get(group, {}).items()

@@ -134,7 +134,7 @@ class SchedulingQueue:
                 self._requeue(queued, wake, now_s, event.label)
 
     def remove(self, key: str) -> None:
-        """Forget a pod that was deleted or has a node, whatever its state, if it is here."""
+        """Forget a pod that was deleted or has a node, in any state; unknown pods are ignored."""
         queued = self._pools.pods.pop(key, None)
         if queued is not None:
             self._pools.leave(queued)
@@ -316,7 +316,7 @@ class SchedulingQueue:
         return self._pools.needs.take_touched()
 
     def wake_needing(self, group: Group, most: PlaceCounts, now_s: float) -> None:
-        """Requeue the pods of a group that need no more than so many places."""
+        """Requeue the pods of a group that need at most ``most`` places."""
         for queued in self._pools.needs.helped(group, most):
             self._requeue(queued, Wake.AFTER_BACKOFF, now_s, "RoomUpdate")
 
@@ -370,7 +370,7 @@ class SchedulingQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no pod, in whatever state."""
+        """Whether there is no pod in any state."""
         return not self._pools.pods
 
     def counts(self) -> dict[QueueState, int]:

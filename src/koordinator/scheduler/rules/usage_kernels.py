@@ -108,7 +108,7 @@ class Judgements(NamedTuple):
 
 
 class PluginColumns(NamedTuple):
-    """Amounts of nodes that a plugin tracks, and what pods of ``k`` classes ask of them.
+    """Amounts of nodes that a plugin tracks, and the requests of pods of ``k`` classes.
 
     A class fits where its amount and what is held are within the capacity, in each column that it
     checks.  Its score is the weighted mean of the free percentages after placement, in the columns

@@ -217,7 +217,7 @@ class PodClasses:
 
     @property
     def is_due(self) -> bool:
-        """Whether there are so many new classes, or so large ones, that a sweep pays."""
+        """Whether the number or size of new classes makes a sweep worthwhile."""
         return len(self._by_key) >= self._sweep_at or self._new_bytes >= self._sweep_bytes
 
     def sweep(self) -> list[PodClass]:

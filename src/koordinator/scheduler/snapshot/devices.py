@@ -107,7 +107,7 @@ class DeviceTable:
         return report.problems
 
     def charge(self, row: int, allocation: Allocation, sign: int) -> None:
-        """Charge (1) or release (-1) what a pod holds."""
+        """Charge (1) or release (-1) the allocation of a pod."""
         for kind, devices in allocation.items():
             self._ensure(kind, 1 + max((taken.minor for taken in devices), default=-1))
             columns = self.columns[kind]
@@ -144,7 +144,7 @@ class DeviceTable:
             own.function_sets[to] = its.function_sets[row]
 
     def headroom(self, row: int, kind: DeviceType) -> FreeDevices:
-        """Return what may be taken of a node's devices of a type that its model has."""
+        """Return the free devices of a type that the node's model has."""
         columns, group = self.columns[kind], self.reports[row].model.group(kind)
         if group is None:
             raise BugError(f"row {row} has no {kind} devices")
@@ -179,7 +179,7 @@ class DeviceTable:
         return self.reports[row].health, *left
 
     def validate(self, placed: Iterable[tuple[int, Allocation]]) -> None:
-        """Derive again what pods hold and compare.  Raises BugError."""
+        """Compare the allocations with a recount over the pods.  Raises BugError."""
         again = DeviceTable()
         again.grow(len(self.model))
         for row, allocation in placed:

@@ -123,7 +123,7 @@ class ClaimedGpuTable:
             self._log.append(row)
 
     def charge(self, name: str) -> None:
-        """Charge a node that is not charged yet, in view of what is reported of it."""
+        """Charge a node that is not charged yet, by its reported devices."""
         row, claims = self._nodes.rows.get(name), self._on_node.get(name)
         if row is None or not claims:
             return

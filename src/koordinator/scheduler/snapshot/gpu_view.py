@@ -44,7 +44,7 @@ _KINDS: Memo[tuple[NodeKinds, IntArray]] = Memo()
 
 
 def request_of(snapshot: Snapshot, pod: PodClass) -> GpuRequest | GpuRequestError | None:
-    """Return what the pod asks of GPUs; an error if its resource names don't go together."""
+    """Return the pod's request for GPUs; an error if its resource names don't go together."""
     return _REQUEST.of(pod, _request, snapshot.resources, pod)
 
 
@@ -68,7 +68,7 @@ def _node_kinds(cluster: Snapshot) -> tuple[NodeKinds, IntArray]:
 
 
 def gpu_nodes(snapshot: Snapshot) -> GpuNodes:
-    """Return what is left on the rows."""
+    """Return the free amounts of the rows."""
     _, kind = node_kinds(snapshot)
     exists = snapshot.gpu_total[:, :, RATIO_OF_GPU] > 0
     free = snapshot.gpu_free[:, :, RATIO_OF_GPU] * MILLI_PER_PERCENT

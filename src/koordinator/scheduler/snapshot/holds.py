@@ -195,7 +195,7 @@ class HoldTable:
             taken[column] = taken.get(column, 0) + sign * amount
 
     def _taken_by(self, user: PlacedPod, offer: ReservationOffer) -> tuple[tuple[int, int], ...]:
-        """Return what a user takes, by column, with GPUs as the reservation spells them, too."""
+        """Return the amounts of a user by column, with GPUs as the reservation spells them, too."""
         demand = user.pod_class.demand
         if not GPU_SPELLINGS.isdisjoint(offer.amounts):
             names = self._axis.names
@@ -215,7 +215,7 @@ class HoldTable:
         }
 
     def _given_up(self, offer: ReservationOffer, taken: Mapping[int, int]) -> Mapping[int, int]:
-        """Return by column what the holder no longer takes: of a pod, never more than it offers."""
+        """Return by column the amounts that the holder gave up; of a pod, at most its offer."""
         if not offer.is_pod:
             return taken
         names, offered = self._axis.names, offer.amounts

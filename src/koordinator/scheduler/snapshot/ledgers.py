@@ -41,7 +41,7 @@ class Ledger(Protocol[Source_contra]):
 
 
 class Ledgers(Generic[Owner]):
-    """The ledgers of one state; ``everything`` lists what is there, for a new one."""
+    """The ledgers of one state; ``everything`` lists all pods and objects, for a new one."""
 
     def __init__(self, owner: Owner, everything: Callable[[ObjectKinds], LedgerChanges]) -> None:
         self._owner = owner

@@ -123,7 +123,7 @@ class LoadTable:
             self.problems[row] = problems
 
     def report(self, row: int, metric: NodeMetric | None) -> None:
-        """Take over what was measured of a node."""
+        """Store the measurements of a node."""
         if metric is None:
             self.metrics.pop(row, None)
         else:

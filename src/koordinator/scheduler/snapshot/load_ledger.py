@@ -95,11 +95,11 @@ class LoadLedger:
         return measured is not None and placed.key in measured.pods
 
     def names_any(self, keys: Iterable[str]) -> bool:
-        """Return whether some report names one of these pods, whatever node it is on."""
+        """Return whether a report of any node names one of these pods."""
         return not self.reported.keys().isdisjoint(keys)
 
     def added_by(self, placed: PlacedPod) -> Addends:
-        """Return what a pod adds to its node."""
+        """Return the contribution of a pod to its node."""
         measured = self.measured[placed.row]
         report = measured.pods.get(placed.key) if measured is not None else None
         kind = class_load(placed.pod_class, self.rules)
@@ -108,7 +108,7 @@ class LoadLedger:
         return kind.load.reported(measured, report, self.rules, placed.pod, placed.since_s)
 
     def sums(self, measured: NodeMeasurement | None, pods: Iterable[PlacedPod]) -> Addends:
-        """Return what all pods of a node add, and what was measured of no pod."""
+        """Return the contributions of all pods of a node, and the usage outside of pods."""
         rules = self.rules
         if measured is None:
             all_of_it = [class_load(placed.pod_class, rules).unreported for placed in pods]
@@ -146,7 +146,7 @@ class LoadLedger:
         custom: CustomUsageThresholds | None,
         pods: Iterable[PlacedPod],
     ) -> None:
-        """Take over what a node has, its own limits, and the pods that are there."""
+        """Store a node's capacity, its own limits, and its pods."""
         limits = limits_on(self.rules, custom)
         figures, facts = self.figures[row], self.facts[row]
         has = self.rules.amounts(amounts)
@@ -258,7 +258,7 @@ _LOADS: defaultdict[str, Memo[ClassLoad]] = defaultdict(Memo)
 
 
 def class_load(pod: PodClass, rules: LoadRules) -> ClassLoad:
-    """Return what pods of a class use by these rules."""
+    """Return the load of pods of a class by these rules."""
     return _LOADS[rules.key].of(pod, _class_load, pod, rules)
 
 

@@ -353,7 +353,7 @@ class Network:
         return self._tree
 
     def refresh(self, nodes: NodeTable, log: ChangeLog, objects: ObjectTable) -> "Network":
-        """Take in what has changed since the last time."""
+        """Apply the changes since the last call."""
         version = objects.version(ClusterNetworkTopology)
         if version != self._objects_version:
             self._objects_version = version

@@ -1,4 +1,4 @@
-"""CPUs and NUMA nodes of every node, and what pods hold of them.
+"""CPUs and NUMA nodes of every node, and the allocations of pods.
 
 Exact per row (``node``), and as arrays over many rows (``arrays``), which are updated when they are
 read.  A cluster without reported topologies has none.
@@ -149,7 +149,7 @@ class NumaTable:
         return self._arrays
 
     def ledger(self, row: int) -> NumaLedger:
-        """Return what pods hold on a row.  Not to be written to."""
+        """Return the allocations of pods on a row; read only."""
         return self._ledgers.get(row) or NumaLedger()
 
     def node(self, row: int, *, pack: bool) -> NumaNode:
@@ -218,7 +218,7 @@ class NumaTable:
         return problem
 
     def charge(self, row: int, key: str, allocation: NumaAllocation, sign: int) -> None:
-        """Charge (1) or release (-1) what a pod holds."""
+        """Charge (1) or release (-1) the allocation of a pod."""
         ledger = self._ledgers.get(row)
         if ledger is None:
             ledger = self._ledgers[row] = NumaLedger()
@@ -231,7 +231,7 @@ class NumaTable:
         (self._charged if row in self.facts else self._stale).add(row)
 
     def validate(self, placed: Iterable[tuple[int, str, NumaAllocation]]) -> None:
-        """Compare with what the pods hold.  Raises BugError."""
+        """Compare with the allocations of the pods.  Raises BugError."""
         derived: dict[int, dict[str, NumaAllocation]] = {}
         for row, key, allocation in placed:
             derived.setdefault(row, {})[key] = allocation

@@ -38,7 +38,7 @@ class RestorableHolds:
         self.on_row.setdefault(hold.row, {})[hold.slot] = hold
 
     def discard(self, slot: int) -> None:
-        """Leave out what was in a slot, if it is here; what was there may have moved since."""
+        """Remove the hold of a slot, if it is here; it may have moved since."""
         hold = self.by_slot.pop(slot, None)
         if hold is None:
             return
@@ -109,7 +109,7 @@ def restoring_only(
 
 @contextmanager
 def _fenced(state: ClusterState, holds: Iterable[Hold]) -> Iterator[None]:
-    """Charge the row of each hold with what is free there besides the hold."""
+    """Charge the row of each hold with the free amounts outside the hold."""
     fences = []
     for hold in holds:
         fence = _devices_beside(state, hold), _numa_beside(state, hold)

@@ -1,4 +1,4 @@
-"""``Snapshot``: what a plugin is given.
+"""``Snapshot``: the view of the cluster that plugins get.
 
 The whole cluster or some of its rows, with the same attributes.
 """

@@ -68,7 +68,7 @@ class QueuedQuotas:
         return ledger.trees.quota_for(ledger.quota_pod(pod_class))
 
     def request_of(self, pod_class: PodClass) -> Amounts:
-        """Return what pods of a class request of their quota."""
+        """Return the amounts that pods of a class request from their quota."""
         return self._ledger().quota_pod(pod_class).requests
 
     @property

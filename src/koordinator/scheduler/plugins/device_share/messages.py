@@ -36,7 +36,7 @@ class DeviceCounts(Struct, frozen=True):
 
 
 def shortage_in_words(view: Snapshot, pod_request: PodDeviceRequest) -> str:
-    """Return per type with too few devices on the only row what is requested and left."""
+    """Return the requested and free devices of each type that the only row has too few of."""
     return "; ".join(filter(None, (_short(view, want) for want in pod_request.wants)))
 
 
@@ -96,7 +96,7 @@ def fewer_devices(
 def smaller_shares(
     view: Snapshot, pod_request: PodDeviceRequest, requests: Mapping[str, int]
 ) -> list[dict[str, int]]:
-    """Return the request for one device, reduced to what a device has left; the largest first.
+    """Return the request for one device, reduced to a device's free amounts; the largest first.
 
     Resources whose amounts no device reports by that name keep their request.
     """

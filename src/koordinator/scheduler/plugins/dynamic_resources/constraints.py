@@ -166,7 +166,7 @@ def _concerned(one: ClaimConstraint) -> list[RequestOption]:
 def _shortage(
     constraint: DeviceConstraint, options: Sequence[RequestOption], free: Sequence[InventoryDevice]
 ) -> str:
-    """Return what the free devices lack, with their values of the attribute."""
+    """Return the constraint that the free devices violate, with their values of the attribute."""
     attribute = constraint.match_attribute or constraint.distinct_attribute or ""
     by_value: dict[str, list[str]] = {}
     without = []

@@ -291,7 +291,7 @@ class DynamicResources:
     def why_no_room(
         self, snapshot: Snapshot, row: int, pod: PodClass, known: PodDeviceClaims
     ) -> Sequence[str]:
-        """Return why a row has too little room for what the claims take of it."""
+        """Return why a row has too little capacity for the amounts of the claims."""
         view = snapshot.cluster[np.array([row])]
         claims = self._at(view, pod, known)
         if isinstance(claims, Refusal):

@@ -74,7 +74,7 @@ class _NodeRequests:
                 self._problem = self._add_allocated(ledger, claim, consumer.uid)
 
     def _add_allocated(self, ledger: DeviceLedger, claim: ResourceClaim, consumer: str) -> str:
-        """Add what an allocated claim takes; return why the pod cannot use it, if it cannot."""
+        """Add the amounts of an allocated claim; return why the pod cannot use it, if it cannot."""
         allocation = claim.status.allocation
         results = allocation.devices.results if allocation is not None else ()
         allocated = [(ledger.device((one.driver, one.pool, one.device)), one) for one in results]
@@ -164,7 +164,7 @@ def _room_codes(cluster: Snapshot, rows: IntArray, request: NodeRequest | None) 
 def node_request(
     view: Snapshot, pod: PodClass, claims: PodDeviceClaims, gates: AllocatorGates
 ) -> tuple[NodeAllocation | NotAllocatable, NodeRequest | None]:
-    """Return the allocation on the only row of a view, and what the pod requests of it.
+    """Return the allocation on the only row of a view, and the pod's request to it.
 
     The request is None if no claim takes any resource of the node.
     """
@@ -188,7 +188,7 @@ def room_problems(view: Snapshot, request: NodeRequest | None) -> list[str]:
 
 
 def room_detail(view: Snapshot, request: NodeRequest | None) -> str:
-    """Return how much the claims take of the only row of a view, and what it lacks."""
+    """Return the amounts of the claims on the only row of a view, and its shortage."""
     if request is None or request.problem:
         return "" if request is None else request.problem
     claimed = claimed_amounts(request.statuses)

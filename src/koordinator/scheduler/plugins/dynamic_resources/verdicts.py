@@ -124,7 +124,7 @@ def node_amounts(
     allocation: NodeAllocation | NotAllocatable,
     gates: AllocatorGates,
 ) -> ClaimAmounts | NotAllocatable:
-    """Return what the devices of an allocation take of their node, or why that is unknown."""
+    """Return the amounts that allocated devices take of their node, or why they are unknown."""
     if not gates.node_amounts or isinstance(allocation, NotAllocatable):
         return ()
     amounts = []

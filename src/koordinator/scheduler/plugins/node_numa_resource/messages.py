@@ -62,7 +62,7 @@ _BY_STRICTNESS = (
 
 
 def numa_in_words(view: Snapshot, needs: NumaRequirements) -> str:
-    """Return the request for NUMA nodes and CPUs, and what the only row of the view has."""
+    """Return the request for NUMA nodes and CPUs, and the capacity of the view's only row."""
     row = int(view.row_numbers[0])
     on_node = POLICIES[int(view.numa.policy[row])]
     if policy_on(on_node, needs.policy) is None:

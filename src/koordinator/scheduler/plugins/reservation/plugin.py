@@ -128,7 +128,7 @@ class Reservations:
         return known.refresh(snapshot) if isinstance(known, PreAllocation) else None
 
     def _known(self, snapshot: Snapshot, pod: PodClass) -> Known | None:
-        """Return what the class may use; None for a reservation of free capacity."""
+        """Return the pods that the class may use; None for a reservation of free capacity."""
         if self._is_denied(snapshot, pod):
             return self._usable_by_owners.of(pod, self._read_as_owner, snapshot, pod)
         return self._usable.of(pod, self._read, snapshot, pod)

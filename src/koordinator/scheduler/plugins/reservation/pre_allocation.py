@@ -306,7 +306,7 @@ class PreAllocation:
 def _free(
     snapshot: Snapshot, place: int, candidates: Iterable[Hold], pod: PodClass
 ) -> dict[str, int]:
-    """Return what is free on the node with all candidates in place."""
+    """Return the free amounts of the node with all candidates in place."""
     columns, names = pod.columns, snapshot.resources
     rest = snapshot.allocatable[place, columns] - snapshot.requested[place, columns]
     free = dict(zip(columns.tolist(), rest.tolist(), strict=True))

@@ -201,7 +201,7 @@ class ReservationRequester:
         return self.as_owner(offer, node_labels)
 
     def as_owner(self, offer: ReservationOffer, node_labels: Mapping[str, str]) -> MatchResult:
-        """Return whether the pod, known as an owner, may use the offer, whatever is left of it."""
+        """Return whether the pod, known as an owner, may use the offer, used up or not."""
         affinity = self.selector.affinity
         requests = in_terms_of(offer.amounts, self.requests)
         is_exact = is_exact_match(requests, offer.amounts, self.selector.exact)
