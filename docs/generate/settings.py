@@ -21,7 +21,7 @@ from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
 from koordinator.koordlet.app import options as koordlet_gates
 from koordinator.manager.admission import gates as manager_gates
 from koordinator.scheduler.contract.profile import points_of
-from koordinator.scheduler.profile import BUILTIN_PLUGINS
+from koordinator.scheduler.profile import builtin_plugins
 
 #: Fields that may be in the arguments of every plugin.
 _OF_EVERY_ARGUMENT = frozenset({"apiVersion", "kind"})
@@ -62,7 +62,7 @@ def scheduler_plugins() -> str:
         f"Plugins of a profile, with the fields of `pluginConfig[].args`. {ABOUT_SINCE}",
         *(
             _plugin("scheduler", spec.name, spec.args, spec.build, points_of(spec))
-            for spec in sorted(BUILTIN_PLUGINS, key=lambda each: each.name)
+            for spec in sorted(builtin_plugins(), key=lambda each: each.name)
         ),
     )
 

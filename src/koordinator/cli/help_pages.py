@@ -4,7 +4,7 @@ Typer's own tables cut the names of flags on a narrow terminal, and parse bracke
 """
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import EnumMeta
 from typing import Any, Final, get_args
 
@@ -19,29 +19,33 @@ _LONGEST: Final = 500  # characters of a summary
 
 
 class _Flag(TyperOption):
-    """Option whose text is used as it is.
+    """Option whose text is used as it is."""
+
+    def process_value(self, ctx: Any, value: Any) -> Any:
+        """Return the value for the command.  Raises BadParameter and MissingParameter."""
+        return _processed(self, ctx, value, super().process_value)
+
+
+class _Argument(TyperArgument):
+    """Argument whose text is used as it is."""
+
+    def process_value(self, ctx: Any, value: Any) -> Any:
+        """Return the value for the command.  Raises BadParameter and MissingParameter."""
+        return _processed(self, ctx, value, super().process_value)
+
+
+def _processed(parameter: Any, ctx: Any, value: Any, by_typer: Callable[[Any, Any], Any]) -> Any:
+    """Return the value of a parameter for the command; ``by_typer`` converts what is not text.
 
     Typer converts all values by pydantic, whose import would take a quarter of the time in which
     ``koord schedule`` schedules a few pods.
     """
-
-    def process_value(self, ctx: Any, value: Any) -> Any:
-        """Return the value for the command.  Raises BadParameter and MissingParameter."""
-        declared = self.type_descriptor.annotation
-        value = _choice(value, declared, self, ctx)
-        if self.required or not _is_converted(value, declared):
-            return super().process_value(ctx, value)
-        value = () if value is None and self.multiple else value
-        return value if self.callback is None else self.callback(ctx, self, value)
-
-
-class _Argument(TyperArgument):
-    """Argument whose choices are named in one line."""
-
-    def process_value(self, ctx: Any, value: Any) -> Any:
-        """Return the value for the command.  Raises BadParameter and MissingParameter."""
-        declared = self.type_descriptor.annotation
-        return super().process_value(ctx, _choice(value, declared, self, ctx))
+    declared = parameter.type_descriptor.annotation
+    value = _choice(value, declared, parameter, ctx)
+    if (parameter.required and not value) or not _is_converted(value, declared):
+        return by_typer(ctx, value)
+    value = () if value is None and (parameter.multiple or parameter.nargs < 0) else value
+    return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
 
 
 def _choice(value: Any, declared: Any, parameter: Any, ctx: Any) -> Any:

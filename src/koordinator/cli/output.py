@@ -7,7 +7,9 @@ file or pipe gets lines that fit as they are.
 
 import enum
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -32,6 +34,7 @@ class Output(enum.StrEnum):
 
 STDOUT = "-"
 WIDTH_WITHOUT_TERMINAL = 200
+_NARROWEST = 40  # columns to which lines are wrapped
 _GAP = 2  # characters between two columns of a table
 _LEAST_HEADROOM = 30  # characters for a column of reasons; below it they get lines of their own
 LONGEST_MESSAGE = 2000  # characters; a message may quote input of any length
@@ -59,6 +62,44 @@ def _needs_layout(lines: Iterable[str], stream: TextIO) -> bool:
     return not all(
         line.isascii() and line.isprintable() and len(line) <= WIDTH_WITHOUT_TERMINAL
         for line in lines
+    )
+
+
+def print_indented(lines: Iterable[tuple[int, str]]) -> None:
+    """Print lines of text, each after its number of spaces.
+
+    On a terminal they are wrapped between words, with a hanging indent; in a file or pipe whole
+    lines are easier to search and copy.
+    """
+    width = terminal_width()
+    shown = [
+        part
+        for indent, text in lines
+        for part in ([" " * indent + text] if width is None else _wrapped(text, indent, width))
+    ]
+    if all(map(str.isprintable, shown)):
+        sys.stdout.writelines(f"{line}\n" for line in shown)
+        return
+    printer = console()
+    for line in shown:
+        printer.print(line, soft_wrap=True, markup=False)
+
+
+def terminal_width() -> int | None:
+    """Return the columns of the terminal that standard output is; None for a file or pipe."""
+    if sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    return WIDTH_WITHOUT_TERMINAL if any(map(os.environ.get, _FORCING_TERMINAL)) else None
+
+
+def _wrapped(text: str, indent: int, width: int) -> list[str]:
+    return textwrap.wrap(
+        text,
+        max(width, _NARROWEST),
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + 4),
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 

@@ -36,7 +36,7 @@ from koordinator.cli.input.live import read_gates
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.foundation.clock import Duration, SystemClock
 from koordinator.process.termination import stop_on_signals
-from koordinator.scheduler.profile import BUILTIN_PLUGINS, installed_plugins
+from koordinator.scheduler.profile import builtin_plugins, installed_plugins
 from koordinator.simulator.embedded import STOCK
 from koordinator.simulator.policies import BY_NAME
 from koordinator.simulator.recorder import Recorder, RecordingFile, opened_recording
@@ -121,7 +121,7 @@ def record(
 
 def _anonymiser() -> Anonymiser:
     """Return an anonymiser with a random key, which is not stored."""
-    plugins = (spec.name for spec in (*BUILTIN_PLUGINS, *installed_plugins().specs))
+    plugins = (spec.name for spec in (*builtin_plugins(), *installed_plugins().specs))
     return Anonymiser(os.urandom(SECRET_BYTES), plugins)
 
 

@@ -88,13 +88,6 @@ from koordinator.scheduler.plugins import (
     device_share,
     dynamic_resources,
     elastic_quota,
-    gpu_best_fit,
-    gpu_clusters,
-    gpu_dot_product,
-    gpu_fragmentation,
-    gpu_packing,
-    gpu_price,
-    gpu_random,
     image_locality,
     inter_pod_affinity,
     load_aware,
@@ -125,8 +118,8 @@ from koordinator.scheduler.snapshot import ResourceAxis
 
 ENTRY_POINTS = "koordinator.scheduler.plugins"
 
-#: Every plugin of this package.  The order has no meaning: ``stock_plugins`` has the one of the
-#: defaults.
+#: The plugins of this package but ``GPU_POLICIES``.  The order has no meaning: ``stock_plugins``
+#: has the one of the defaults.
 BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     scheduling_gates.PLUGIN,
     priority_sort.PLUGIN,
@@ -162,14 +155,24 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     pod_group_placements.COUNT,
     deferred_pod_scheduling.PLUGIN,
     scheduling_hint.PLUGIN,
-    gpu_best_fit.PLUGIN,
-    gpu_packing.PLUGIN,
-    gpu_fragmentation.PLUGIN,
-    gpu_price.PLUGIN,
-    gpu_random.PLUGIN,
-    gpu_dot_product.PLUGIN,
-    gpu_clusters.PLUGIN,
 )
+
+
+def builtin_plugins() -> tuple[PluginSpec[Any], ...]:
+    """Return every plugin of this package."""
+    from koordinator.scheduler.gpu_policies import GPU_POLICIES  # noqa: PLC0415 -- seldom used
+
+    return (*BUILTIN_PLUGINS, *GPU_POLICIES)
+
+
+def _specs_for(
+    configuration: KubeSchedulerConfiguration, out_of_tree: Iterable[PluginSpec[Any]]
+) -> dict[str, PluginSpec[Any]]:
+    """Return the plugins by name; all of them if the configuration names other than the usual."""
+    specs = {spec.name: spec for spec in (*BUILTIN_PLUGINS, *out_of_tree)}
+    if configuration.plugin_names() <= specs.keys():
+        return specs
+    return {spec.name: spec for spec in builtin_plugins()} | specs
 
 
 #: Points at which kube-scheduler's plugins run and ours have nothing to do: a configuration may
@@ -317,7 +320,7 @@ def build_profiles(
     Raises InputError for unknown plugins, points that a plugin doesn't implement, and bad
     arguments.
     """
-    specs = {spec.name: spec for spec in (*BUILTIN_PLUGINS, *out_of_tree)}
+    specs = _specs_for(configuration, out_of_tree)
     merged = _merged(configuration, specs, source, gates)
     profiles = []
     for index, (profile, lists) in enumerate(zip(configuration.profiles, merged, strict=True)):
@@ -357,7 +360,7 @@ def plugin_names(
 
     Raises InputError as ``build_profiles``, but for arguments of plugins.
     """
-    specs = {spec.name: spec for spec in (*BUILTIN_PLUGINS, *out_of_tree)}
+    specs = _specs_for(configuration, out_of_tree)
     merged = _merged(configuration, specs, source, gates)
     return {
         profile.scheduler_name: frozenset(name for plugins in lists.values() for name, _ in plugins)

@@ -4,7 +4,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import wraps
+from functools import cache, wraps
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from koordinator.foundation.errors import Fault, FaultHandler, InputError, KoordinatorError
 from koordinator.scheduler.contract import PluginSpec
-from koordinator.scheduler.profile import BUILTIN_PLUGINS
+from koordinator.scheduler.profile import builtin_plugins
 
-_BUILTIN: Final = frozenset(spec.name for spec in BUILTIN_PLUGINS)
 _LONGEST: Final = 300  # characters of an exception's text
 
 
@@ -40,7 +39,7 @@ def load_plugins(
     for given in plugins:
         for spec in (given,) if isinstance(given, PluginSpec) else _of_file(str(given)):
             _check_return_type(spec)
-            if spec.name in _BUILTIN:
+            if spec.name in _builtin_names():
                 text = f"must not have the name of a plugin of koordinator, got {spec.name!r}"
                 raise InputError(text, source=str(given) if given is not spec else "plugins")
             if specs.get(spec.name, spec) is not spec:
@@ -48,6 +47,11 @@ def load_plugins(
                 raise InputError(text, source="plugins")
             specs[spec.name] = spec
     return tuple(specs.values())
+
+
+@cache
+def _builtin_names() -> frozenset[str]:
+    return frozenset(spec.name for spec in builtin_plugins())
 
 
 def _check_return_type(spec: PluginSpec[Any]) -> None:
@@ -64,7 +68,7 @@ def _of_file(given: str) -> Sequence[PluginSpec[Any]]:
     specs = {
         variable: value for variable, value in vars(module).items() if isinstance(value, PluginSpec)
     }
-    own = {id(spec): spec for spec in specs.values() if spec.name not in _BUILTIN or name}
+    own = {id(s): s for s in specs.values() if s.name not in _builtin_names() or name}
     if not own:
         raise InputError("has no koordinator.scheduler.contract.PluginSpec", source=path)
     if not name:

@@ -16,13 +16,13 @@ from koordinator.scheduler.contract import (
     Refusal,
     Rejections,
 )
-from koordinator.scheduler.profile import BUILTIN_PLUGINS
+from koordinator.scheduler.profile import builtin_plugins
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 from koordinator.testing.scheduler_plugins import plugin_contract
 
 JUDGING = tuple(
     spec
-    for spec in BUILTIN_PLUGINS
+    for spec in builtin_plugins()
     if not spec.example.silent
     and any(hasattr(spec.plugin_type, name) for name in ("filter", "score", "score_among"))
 )

@@ -11,7 +11,7 @@ from tests.reservations import reserved_rooms, reserving_pods
 
 from koordinator.api.kubescheduler import decode_args
 from koordinator.scheduler.contract import POINTS, PluginSpec, points_of
-from koordinator.scheduler.profile import BUILTIN_PLUGINS, UPSTREAM_POINTS
+from koordinator.scheduler.profile import UPSTREAM_POINTS, builtin_plugins
 from koordinator.testing.scheduler_plugins import (
     Args,
     PluginCheck,
@@ -39,11 +39,11 @@ WITHOUT: Mapping[str, tuple[PluginCheck, ...]] = {
 }
 
 _RATIO = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}
-_BY_NAME = {spec.name: spec for spec in BUILTIN_PLUGINS}
+_BY_NAME = {spec.name: spec for spec in builtin_plugins()}
 
 
 @pytest.mark.slow
-@plugin_contract(*BUILTIN_PLUGINS, without=WITHOUT)
+@plugin_contract(*builtin_plugins(), without=WITHOUT)
 def test_the_plugin_keeps_the_contract(check: Callable[[], None]) -> None:
     """Pure, bounded, blind to node order, subset-invariant, honest about what it reads."""
     check()
@@ -139,7 +139,7 @@ def test_the_contract_where_nodes_have_reservations(check: Callable[[], None]) -
     check()
 
 
-@pytest.mark.parametrize("spec", BUILTIN_PLUGINS, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", builtin_plugins(), ids=lambda spec: spec.name)
 def test_the_spec_is_whole(spec: PluginSpec[Any]) -> None:
     """Arguments have defaults; the plugin declares its extension points and its reads."""
     decode_args(spec.args, {}, "args", "test")
@@ -152,4 +152,4 @@ def test_the_spec_is_whole(spec: PluginSpec[Any]) -> None:
 
 def test_names_are_unique() -> None:
     """A configuration names plugins."""
-    assert len(_BY_NAME) == len(BUILTIN_PLUGINS)
+    assert len(_BY_NAME) == len(builtin_plugins())

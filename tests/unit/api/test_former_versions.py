@@ -15,12 +15,12 @@ from koordinator.api.kubescheduler import (
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import points_of
 from koordinator.scheduler.plugin_lists import STOCK_PLUGINS, merge
-from koordinator.scheduler.profile import BUILTIN_PLUGINS, UPSTREAM_POINTS
+from koordinator.scheduler.profile import UPSTREAM_POINTS, builtin_plugins
 
 GROUP = "kubescheduler.config.k8s.io"
 POINTS = {
     spec.name: points_of(spec) | UPSTREAM_POINTS.get(spec.name, frozenset())
-    for spec in BUILTIN_PLUGINS
+    for spec in builtin_plugins()
 }
 
 

@@ -74,7 +74,7 @@ NOT_OF_SCHEDULE = {
     "koordinator.koordlet",
 }
 #: Modules of this package that a command may load; each costs about a millisecond.
-MOST_MODULES = {"--help": 8, "schedule": 386}
+MOST_MODULES = {"--help": 8, "schedule": 383}
 
 
 def modules_loaded_by(*args: str, **environment: str) -> tuple[str, set[str]]:
@@ -115,6 +115,24 @@ def test_schedule_imports_only_needed_modules(tmp_path: Path, output: str) -> No
     assert NOT_OF_SCHEDULE & loaded == set()
     own = [name for name in loaded if name.startswith("koordinator.")]
     assert len(own) <= MOST_MODULES["schedule"]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("args", [["pods"], ["pod", "web"]])
+def test_explain_imports_no_converter_of_values_and_no_layout(
+    tmp_path: Path, args: list[str]
+) -> None:
+    """Names of pods are text, and lines are printed as they are."""
+    manifests = tmp_path / "two.yaml"
+    manifests.write_text(
+        f"{NODE}---\napiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: default}}\n"
+        "spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 9}}}]}\n"
+    )
+
+    shown, loaded = modules_loaded_by("explain", *args, "-f", str(manifests))
+
+    assert "default/web" in shown
+    assert not {"pydantic", "rich", "numba", "email", "http"} & loaded
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
 from koordinator.domain.devices.vendor import Vendor
 from koordinator.foundation.clock import Duration
 from koordinator.manager.admission.hooks import HookOptions, all_hooks
-from koordinator.scheduler.profile import BUILTIN_PLUGINS
+from koordinator.scheduler.profile import builtin_plugins
 
 pytestmark = pytest.mark.integration
 
@@ -96,7 +96,7 @@ def test_every_declaration_is_on_its_page(reference: Mapping[str, str]) -> None:
     for kind in KINDS:
         if issubclass(kind, CustomResource):
             assert kind.API_VERSION in reference[f"resources/{kind.KIND.lower()}.md"]
-    for spec in BUILTIN_PLUGINS:
+    for spec in builtin_plugins():
         assert f"\n## {spec.name}\n" in reference["scheduler-plugins.md"]
     for plugin in DESCHEDULER_PLUGINS:
         assert f"\n## {plugin.name}\n" in reference["descheduler-plugins.md"]

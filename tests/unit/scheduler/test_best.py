@@ -13,14 +13,15 @@ from koordinator.scheduler.contract import (
     spread_of,
 )
 from koordinator.scheduler.cycle.score_table import UNFIT, best_row, best_spread, spread_onto
-from koordinator.scheduler.profile import BUILTIN_PLUGINS
+from koordinator.scheduler.profile import builtin_plugins
 from koordinator.scheduler.snapshot import ResourceAxis
 
 NODES = 6
 totals = arrays.arrays(np.int64, NODES, elements=st.integers(UNFIT, 300))
 raws = arrays.arrays(np.int64, NODES, elements=st.integers(0, 300) | st.integers(0, 2**40))
 BUILT = [
-    ActivePlugin.of(spec.name, spec.build(spec.args(), ResourceAxis())) for spec in BUILTIN_PLUGINS
+    ActivePlugin.of(spec.name, spec.build(spec.args(), ResourceAxis()))
+    for spec in builtin_plugins()
 ]
 ranks = st.permutations(range(NODES)).map(lambda order: np.array(order, np.int64))
 

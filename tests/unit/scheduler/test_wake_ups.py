@@ -15,7 +15,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.scheduler.contract import Action, ClusterEvent
-from koordinator.scheduler.profile import BUILTIN_PLUGINS
+from koordinator.scheduler.profile import builtin_plugins
 from koordinator.scheduler.queue.hints import HintTable, Wake
 from koordinator.scheduler.queue.queued_pod import QueuedPod
 from koordinator.simulator import Embedded
@@ -162,7 +162,7 @@ SHARED = [{"name": "v", "persistentVolumeClaim": {"claimName": "shared"}}]
 )
 def test_the_event_requeues_the_pod(plugin: str, waiting: Pod, event: ClusterEvent) -> None:
     """A device is ready, a node has grown, a volume is attached, a limit was removed, and so on."""
-    spec = next(one for one in BUILTIN_PLUGINS if one.name == plugin)
+    spec = next(one for one in builtin_plugins() if one.name == plugin)
     hints = HintTable({plugin: [*spec.events, *(gated for _, gated in spec.gated_events)]})
     queued = QueuedPod(waiting.key, waiting, None, 0, 0.0, 0, rejected_by=frozenset((plugin,)))
 
@@ -172,7 +172,7 @@ def test_the_event_requeues_the_pod(plugin: str, waiting: Pod, event: ClusterEve
 @pytest.mark.parametrize("part", ["DeviceShare", "NodeNUMAResource"])
 def test_reservation_registers_the_events_of_the_plugins_that_it_uses(part: str) -> None:
     """It rejects nodes for their reasons beside a hold."""
-    specs = {one.name: one for one in BUILTIN_PLUGINS}
+    specs = {one.name: one for one in builtin_plugins()}
     actions: defaultdict[str, Action] = defaultdict(lambda: Action(0))
     for event in specs["Reservation"].events:
         actions[event.resource] |= event.action

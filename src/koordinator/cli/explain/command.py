@@ -44,7 +44,7 @@ from koordinator.cli.input.configuration import (
 )
 from koordinator.cli.input.live import LiveObjects, is_live, read_gates, readable_objects
 from koordinator.cli.input.scope import ScopeFlags, parse_time
-from koordinator.cli.output import Output, console, print_data, warn
+from koordinator.cli.output import Output, print_data, print_indented, warn
 from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
@@ -177,13 +177,14 @@ def explain_all(flags: ExplainFlags) -> None:
     elif not explained:
         _print_that_nothing_waits(flags, live)
     else:
-        print_overview(console(), explained, total, gangs)
+        print_overview(explained, total, gangs)
 
 
 def _print_that_nothing_waits(flags: ExplainFlags, live: LiveObjects) -> None:
     asks_cluster = is_live(flags.files, flags.kubeconfig, flags.context)
     objects = filter(flags.scope.contains, live.objects)
-    console().print(nothing_waits(objects, is_live=asks_cluster))
+    text = nothing_waits(objects, is_live=asks_cluster)
+    print_indented((0, line) for line in text.splitlines())
 
 
 def _waiting(flags: ExplainFlags, live: LiveObjects) -> list[tuple[Explanation, tuple[str, ...]]]:
@@ -248,7 +249,7 @@ def explain_pod(
             and not is_terminal(obj)
         )
         if not keys:
-            console().print("no pod waits")
+            print_indented([(0, "no pod waits")])
             return
     moves = moves_of(audit or (), keys if audit else (), objects)
     existing = {obj.key for obj in objects if isinstance(obj, Pod)}
@@ -268,10 +269,10 @@ def explain_pod(
         print_data({"pods": [_as_data(one) for one in explained], **moved}, flags.output)
         return
     if explained:
-        print_explanations(console(), explained)
+        print_explanations(explained)
     elif not deleted:
         _print_that_nothing_waits(flags, live)
-    print_moves(console(), moves)
+    print_moves(moves)
 
 
 @explain.command("gang")
@@ -312,9 +313,9 @@ def explain_gang(
         data = [{"name": gang, **_as_data(one)} for gang, one in shown]
         print_data({"gangs": data}, flags.output)
     elif shown:
-        print_gangs(console(), [(gang, len(members[gang]), one) for gang, one in shown])
+        print_gangs([(gang, len(members[gang]), one) for gang, one in shown])
     else:
-        console().print("no gang waits")
+        print_indented([(0, "no gang waits")])
 
 
 def _gangs(objects: Iterable[KubeObject]) -> dict[str, str]:

@@ -1,17 +1,15 @@
 """Text of explanations, and the history of a pod's moves."""
 
 import datetime as dt
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod, is_terminal
-from koordinator.cli.audit import read_entries
+from koordinator.cli.output import print_indented
 from koordinator.domain.audit import AuditEntry, AuditOutcome
 from koordinator.foundation.clock import UTC
 from koordinator.foundation.quantity import Quantity
@@ -63,23 +61,22 @@ def nothing_waits(objects: Iterable[KubeObject], *, is_live: bool) -> str:
     )
 
 
-def print_explanations(printer: Console, explained: Sequence[Explanation]) -> None:
+def print_explanations(explained: Sequence[Explanation]) -> None:
     """Print explanations; pods with the same explanation are printed together."""
     groups: dict[object, list[Explanation]] = {}
     for one in explained:
         groups.setdefault(_alike(one), []).append(one)
     for alike in groups.values():
-        _print(printer, _lines(alike[0], [one.pod for one in alike]))
+        print_indented(_lines(alike[0], [one.pod for one in alike]))
 
 
-def print_gangs(printer: Console, gangs: Sequence[tuple[str, int, Explanation]]) -> None:
+def print_gangs(gangs: Sequence[tuple[str, int, Explanation]]) -> None:
     """Print gangs with their names, numbers of pods, and the explanation of one member."""
     for gang, count, one in gangs:
-        _print(printer, _lines(one, [f"gang {gang} ({_pods(count)})"]))
+        print_indented(_lines(one, [f"gang {gang} ({_pods(count)})"]))
 
 
 def print_overview(
-    printer: Console,
     explained: Sequence[tuple[Explanation, Sequence[str]]],
     total: int,
     gangs: Mapping[str, str],
@@ -88,7 +85,7 @@ def print_overview(
 
     ``gangs`` maps pods to their gangs.
     """
-    _print(printer, _overview(by_cause(explained), total, gangs))
+    print_indented(_overview(by_cause(explained), total, gangs))
 
 
 def why_in_short(one: Explanation) -> str:
@@ -262,24 +259,6 @@ def _format_amount(name: str, amount: str) -> str:
     return amount if name == "cpu" else amount_text(name, Quantity.parse(amount).value())
 
 
-def _print(printer: Console, lines: Iterable[IndentedLine]) -> None:
-    """Print lines; on a terminal they are wrapped between words, with a hanging indent."""
-    for indent, text in lines:
-        if not printer.is_terminal:  # whole lines are easier to search and copy
-            printer.print(" " * indent + text, soft_wrap=True, markup=False)
-            continue
-        more = " " * (indent + 4)
-        for part in textwrap.wrap(
-            text,
-            max(printer.width, 40),
-            initial_indent=" " * indent,
-            subsequent_indent=more,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ):
-            printer.print(part, soft_wrap=True, markup=False)
-
-
 _ABOUT_MOVES = frozenset((AuditOutcome.MOVED, AuditOutcome.STAYS))
 MOST_ENTRIES = 20  # per pod, the newest
 
@@ -298,7 +277,11 @@ def moves_of(
             owner = obj.metadata.controller
             wanted[obj.key] = f"{obj.metadata.namespace}/{owner.name}" if owner is not None else ""
     moves: dict[str, list[AuditEntry]] = {name: [] for name in wanted}
-    for entry in read_entries(paths) if wanted else ():
+    if not wanted:
+        return moves
+    from koordinator.cli.audit import read_entries  # noqa: PLC0415 -- only with an audit trail
+
+    for entry in read_entries(paths):
         if entry.outcome not in _ABOUT_MOVES:
             continue
         pods = {each.pod for each in entry.pods}
@@ -308,14 +291,12 @@ def moves_of(
     return {name: entries[-MOST_ENTRIES:] for name, entries in moves.items()}
 
 
-def print_moves(out: Console, moves: Mapping[str, Sequence[AuditEntry]]) -> None:
+def print_moves(moves: Mapping[str, Sequence[AuditEntry]]) -> None:
     """Print a line per entry."""
     for name, entries in moves.items():
-        out.print(f"Moves of {name} and its workload in the audit trail:", markup=False)
-        for entry in entries:
-            out.print(f"  {entry_text(entry)}", markup=False, soft_wrap=True)
-        if not entries:
-            out.print("  none")
+        texts = [entry_text(entry) for entry in entries] or ["none"]
+        heading = f"Moves of {name} and its workload in the audit trail:"
+        print_indented([(0, heading), *((2, text) for text in texts)])
 
 
 def entry_text(entry: AuditEntry) -> str:

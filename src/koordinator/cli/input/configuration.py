@@ -17,7 +17,7 @@ from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
 from koordinator.foundation.yaml_documents import to_yaml, yaml_document
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.extenders import Connect, ExtenderTransport
-from koordinator.scheduler.profile import BUILTIN_PLUGINS, installed_plugins
+from koordinator.scheduler.profile import builtin_plugins, installed_plugins
 from koordinator.simulator.plugin_files import load_plugins
 from koordinator.simulator.policies import BY_NAME, default_configuration, with_plugins
 
@@ -106,7 +106,7 @@ def plugins_for(
     specs = (*own, *(spec for spec in installed.specs if spec.name not in names))
     if not installed.broken:
         return specs
-    known = {spec.name for spec in (*BUILTIN_PLUGINS, *specs)}
+    known = {spec.name for spec in (*builtin_plugins(), *specs)}
     unknown = sorted(configuration.plugin_names() - known)
     if unknown:
         raise InputError(f"{'; '.join(installed.broken)}; is {', '.join(unknown)} in it?")

@@ -1,16 +1,15 @@
 """``koord explain`` on manifests: pods with known causes, every one named and none invented."""
 
 import json
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from rich.console import Console
 from tests.unit.deploy.installed import ROOT, scheduler_configuration
 from typer.testing import CliRunner
 
+from koordinator.cli import output
 from koordinator.cli.explain.text import print_explanations
 from koordinator.cli.main import app
 from koordinator.foundation.errors import InputError
@@ -334,13 +333,15 @@ def test_a_missing_pod_is_an_error(many: str, name: str, message: str) -> None:
     assert message in str(done.exception)
 
 
-def test_on_a_terminal_lines_end_where_it_ends(many: str) -> None:
+def test_on_a_terminal_lines_end_where_it_ends(
+    many: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Between words, and further in than they begin."""
     (one,) = explain_pods(read_manifests([many], None), ["default/huge"])
-    written = StringIO()
-    print_explanations(Console(file=written, width=60, force_terminal=True, highlight=False), [one])
+    monkeypatch.setattr(output, "terminal_width", lambda: 60)
+    print_explanations([one])
 
-    lines = written.getvalue().splitlines()
+    lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 60
     assert all(line.startswith("  ") for line in lines[1:])
 

@@ -1,9 +1,9 @@
 """Text of explanations: lines about the queue."""
 
+from contextlib import redirect_stdout
 from io import StringIO
 
 import pytest
-from rich.console import Console
 
 from koordinator.api.codec import decode
 from koordinator.api.pod import Pod
@@ -15,8 +15,8 @@ from koordinator.scheduler.explanations.explanation import event_texts
 
 def printed(one: Explanation) -> list[str]:
     """Return the lines that are printed of an explanation."""
-    out = StringIO()
-    print_explanations(Console(file=out, width=200), [one])
+    with redirect_stdout(StringIO()) as out:
+        print_explanations([one])
     return out.getvalue().splitlines()
 
 
