@@ -269,7 +269,20 @@ def _columns_of_plugins(
 
 
 def _with_columns(evaluation: Evaluation, more: PluginColumns, at: int, width: int) -> Judgements:
-    """Return what an evaluation asks, with what class ``at`` asks of the columns from ``width``."""
+    """Return what an evaluation asks, with what class ``at`` asks of the columns from ``width``.
+
+    Cached with the evaluation: amounts of a class seldom change.
+    """
+    if not evaluation.program.joint:
+        return evaluation.program.arithmetic.judgements
+    parts = (more.checked[at], more.scored[at], more.amounts[at], more.weights)
+    key = (width, more.dominant, *(array.tobytes() for array in parts))
+    if evaluation.with_columns is None or evaluation.with_columns[0] != key:
+        evaluation.with_columns = key, _beside_columns(evaluation, more, at, width)
+    return evaluation.with_columns[1]
+
+
+def _beside_columns(evaluation: Evaluation, more: PluginColumns, at: int, width: int) -> Judgements:
     judgements = evaluation.program.arithmetic.judgements
     for part, _ in evaluation.program.joint:
         amounts = more.amounts[at]

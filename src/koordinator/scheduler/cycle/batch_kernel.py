@@ -261,19 +261,42 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
         for formula in range(start_formula, formula_ends[which]):
             mode, end = formulas[formula, 0], formulas[formula, 3]
             times = float(formulas[formula, 1])
-            if mode >= BALANCE and end - start == 2 and mode != BALANCE_CHANGE:  # noqa: PLR2004 (cpu, memory)
+            if mode >= BALANCE and end - start == 2:  # noqa: PLR2004 (cpu, memory)
                 used = requested_then[terms[start, 0], begin:filled]
                 has = capacity_then[terms[start, 0], begin:filled]
                 other_used = requested_then[terms[start + 1, 0], begin:filled]
                 other_has = capacity_then[terms[start + 1, 0], begin:filled]
                 amount, other_amount = float(terms[start, 1]), float(terms[start + 1, 1])
                 for i in range(count):
-                    fraction = min((used[i] + amount) / max(has[i], 1.0), 1.0)
-                    other = min((other_used[i] + other_amount) / max(other_has[i], 1.0), 1.0)
+                    whole, other_whole = max(has[i], 1.0), max(other_has[i], 1.0)
+                    fraction = min((used[i] + amount) / whole, 1.0)
+                    other = min((other_used[i] + other_amount) / other_whole, 1.0)
                     deviation = abs(fraction - other) / 2
+                    before = abs(min(used[i] / whole, 1.0) - min(other_used[i] / other_whole, 1.0))
+                    before /= 2
                     if has[i] <= 0.0 or other_has[i] <= 0.0:
-                        deviation = 0.0
-                    total[i] += times * np.floor((1.0 - deviation) * MAX_SCORE)
+                        deviation, before = 0.0, 0.0
+                    score = np.floor((1.0 - deviation) * MAX_SCORE)
+                    if mode == BALANCE_CHANGE:
+                        earlier_score = np.floor((1.0 - before) * MAX_SCORE)
+                        score = HALF + np.floor((HALF + score - earlier_score) / 2)
+                    total[i] += times * score
+            elif mode == FREE_OF_ALL and end - start == 2:  # noqa: PLR2004 (cpu, memory)
+                used = requested_then[terms[start, 0], begin:filled]
+                has = capacity_then[terms[start, 0], begin:filled]
+                other_used = requested_then[terms[start + 1, 0], begin:filled]
+                other_has = capacity_then[terms[start + 1, 0], begin:filled]
+                amount, other_amount = float(terms[start, 1]), float(terms[start + 1, 1])
+                each, other_each = float(terms[start, 2]), float(terms[start + 1, 2])
+                dominant = float(formulas[formula, 2])
+                whole = max(dominant + each + other_each, 1.0)
+                for i in range(count):
+                    part = max(has[i] - (used[i] + amount), 0.0)
+                    share = np.floor(part * 100.0 / max(has[i], 1.0))
+                    part = max(other_has[i] - (other_used[i] + other_amount), 0.0)
+                    other = np.floor(part * 100.0 / max(other_has[i], 1.0))
+                    mean = each * share + other_each * other + dominant * min(share, other)
+                    total[i] += times * np.floor(mean / whole)
             elif mode == FREE_OF_ALL:
                 point, lowest = points[:count], weights[:count]
                 point[:], lowest[:] = 0.0, 100.0
@@ -330,6 +353,28 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                     if mode == BALANCE_CHANGE:
                         score = HALF + (HALF + score - int((1.0 - earlier) * MAX_SCORE)) // 2
                     total[i] += times * score
+            elif end - start == 2:  # noqa: PLR2004 (cpu, memory)
+                column, other_column = terms[start, 0], terms[start + 1, 0]
+                if formulas[formula, 2] != 0:
+                    column += columns if column < 2 else 0  # noqa: PLR2004 (cpu, memory)
+                    other_column += columns if other_column < 2 else 0  # noqa: PLR2004
+                used = requested_then[column, begin:filled]
+                has = capacity_then[column, begin:filled]
+                other_used = requested_then[other_column, begin:filled]
+                other_has = capacity_then[other_column, begin:filled]
+                amount, other_amount = float(terms[start, 1]), float(terms[start + 1, 1])
+                each, other_each = float(terms[start, 2]), float(terms[start + 1, 2])
+                for i in range(count):
+                    now = used[i] + amount
+                    part = min(now, has[i]) if mode == USED else max(has[i] - now, 0.0)
+                    share = np.floor(part * 100.0 / max(has[i], 1.0))
+                    now = other_used[i] + other_amount
+                    part = min(now, other_has[i]) if mode == USED else max(other_has[i] - now, 0.0)
+                    other = np.floor(part * 100.0 / max(other_has[i], 1.0))
+                    counts = each if has[i] > 0.0 else 0.0
+                    other_counts = other_each if other_has[i] > 0.0 else 0.0
+                    mean = counts * share + other_counts * other
+                    total[i] += times * np.floor(mean / max(counts + other_counts, 1.0))
             else:
                 point, weight = points[:count], weights[:count]
                 point[:], weight[:] = 0.0, 0.0

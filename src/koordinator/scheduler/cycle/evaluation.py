@@ -23,6 +23,7 @@ from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import ActivePlugin, Profile, Reads
 from koordinator.scheduler.cycle.program import PluginPart, Program, compile_program
 from koordinator.scheduler.cycle.score_table import UNFIT, Scores, ScoreTable
+from koordinator.scheduler.rules.usage_kernels import Judgements
 from koordinator.scheduler.snapshot import ClusterState, PodClass, RestorableHolds, Snapshot
 
 #: Memory that kept evaluations may take; the ones unused for longest go first, and those unused
@@ -72,6 +73,7 @@ class Evaluation(Scores):
         "raw",
         "usage_position",
         "used_in",
+        "with_columns",
     )
 
     def __init__(self, program: Program, pod: PodClass) -> None:
@@ -85,6 +87,8 @@ class Evaluation(Scores):
         self._layout = self._node_position = -1
         self.usage_position = -1  # in the usage log, up to which ``totals`` is current; -1: unknown
         self._versions: Hashable = None
+        #: what batches ask of amounts and of columns of a plugin, by the latter
+        self.with_columns: tuple[Hashable, Judgements] | None = None
 
     @property
     def spreads(self) -> bool:
