@@ -8,7 +8,13 @@ from koordinator.api.annotations.devices import AllocatedVirtualFunction
 from koordinator.api.codec import decode, decode_object
 from koordinator.api.device import Device, DeviceType
 from koordinator.api.meta import JsonObject, ObjectMeta
-from koordinator.domain.devices.allocation import Allocation, DeviceShortage, TakenDevice, completed
+from koordinator.domain.devices.allocation import (
+    NAMES,
+    Allocation,
+    DeviceShortage,
+    TakenDevice,
+    completed,
+)
 from koordinator.domain.devices.free_devices import DeviceUsage, headrooms
 from koordinator.domain.devices.model import NodeDevices, NodeModels, TemplateTable
 from koordinator.domain.devices.plan import DevicePlan
@@ -147,7 +153,12 @@ def hold(on: NodeDevices, **minors: Iterable[int | tuple[int, str]]) -> Allocati
 
 def share(minor: int, ratio: int, *, gib: int = 80) -> Allocation:
     """Return so many percent of a GPU."""
-    return {GPU: (TakenDevice(minor, (ratio, ratio * gib * GIB // 100, ratio, 0, 0, 0)),)}
+    return {GPU: (TakenDevice(minor, gpu_amounts(ratio, ratio * gib * GIB // 100, ratio)),)}
+
+
+def gpu_amounts(*amounts: int) -> tuple[int, ...]:
+    """Return amounts of a GPU: core, memory, memory ratio, and amounts of vendors; 0 by default."""
+    return (*amounts, *(0,) * (len(NAMES[GPU]) - len(amounts)))
 
 
 def using(*allocations: Allocation) -> DeviceUsage:

@@ -24,6 +24,7 @@ from tests.unit.domain.devices.machines import (
     WHOLE,
     allocate,
     gpu,
+    gpu_amounts,
     hold,
     node,
     pairs,
@@ -221,7 +222,7 @@ def test_memory_is_noted_in_bytes_and_in_percent(
     result = allocate(pairs(), pod_request(requests))
     assert not isinstance(result, DeviceShortage)
 
-    assert result[GPU][0].amounts == (*amounts, 0, 0, 0)
+    assert result[GPU][0].amounts == gpu_amounts(*amounts)
 
 
 def test_percent_of_memory_is_cut_as_floating_point_has_it() -> None:

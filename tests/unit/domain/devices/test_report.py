@@ -12,6 +12,7 @@ from tests.unit.domain.devices.machines import (
     RDMA,
     VENDOR,
     gpu,
+    gpu_amounts,
     nic,
     node,
     pairs,
@@ -44,27 +45,23 @@ def test_unhealthy_devices_have_nothing() -> None:
     result = node(gpu(1), gpu(3, healthy=False), gpu(4, resources={"example.com/x": "1"}))
 
     assert result.healthy[GPU] == 0b10
-    assert result.totals[GPU].tolist() == [
-        [0] * 6,
-        [100, 80 * GIB, 100, 0, 0, 0],
-        [0] * 6,
-        [0] * 6,
-        [0] * 6,
-    ]
+    nothing = list(gpu_amounts())
+    present = list(gpu_amounts(100, 80 * GIB, 100))
+    assert result.totals[GPU].tolist() == [nothing, present, nothing, nothing, nothing]
 
 
 def test_vendors_amounts_have_places_of_their_own() -> None:
     """An Ascend card has no ``gpu-core``."""
     result = node(gpu(0, resources=ASCEND))
 
-    assert result.totals[GPU].tolist() == [[0, 64 * GIB, 100, 20, 7, 100]]
+    assert result.totals[GPU].tolist() == [[*gpu_amounts(0, 64 * GIB, 100, 20, 7, 100)]]
 
 
 def test_former_resource_names_count() -> None:
     """Those under ``kubernetes.io``."""
     result = node(gpu(0, resources={"kubernetes.io/gpu-core": "100", RATIO: "100", CORE: "50"}))
 
-    assert result.totals[GPU].tolist() == [[50, 0, 100, 0, 0, 0]]
+    assert result.totals[GPU].tolist() == [[*gpu_amounts(50, 0, 100)]]
 
 
 def test_masks_of_numa_nodes_and_labels() -> None:

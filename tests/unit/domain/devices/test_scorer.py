@@ -17,6 +17,7 @@ from tests.unit.domain.devices.machines import (
     RATIO,
     WHOLE,
     gpu,
+    gpu_amounts,
     nic,
     node,
     pod_request,
@@ -104,21 +105,22 @@ def test_only_weighed_resources_count() -> None:
 
 def test_many_nodes_at_once() -> None:
     """Rows are nodes by the sums of their devices; one without devices scores 0."""
-    total = [[0, 0, 400, 0, 0, 0], [0, 0, 100, 0, 0, 0], [0] * 6]
-    free = [[0, 0, 300, 0, 0, 0], [0, 0, 20, 0, 0, 0], [0] * 6]
-    amounts = (0, 0, 50, 0, 0, 0)
+    total = [list(gpu_amounts(0, 0, ratio)) for ratio in (400, 100, 0)]
+    free = [list(gpu_amounts(0, 0, ratio)) for ratio in (300, 20, 0)]
+    amounts = gpu_amounts(0, 0, 50)
 
     assert LEAST.scores(GPU, amounts, total, free) == [62, 0, 0]
     assert MOST.scores(GPU, amounts, total, free) == [37, 100, 0]
 
 
-AMOUNTS = st.lists(st.integers(0, 5), min_size=6, max_size=6)
+COUNT = len(NAMES[GPU])
+AMOUNTS = st.lists(st.integers(0, 5), min_size=COUNT, max_size=COUNT)
 
 
 @given(
     st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=4),
     AMOUNTS,
-    st.lists(st.integers(0, 3), min_size=6, max_size=6),
+    st.lists(st.integers(0, 3), min_size=COUNT, max_size=COUNT),
     st.booleans(),
 )
 def test_one_by_one_as_in_arrays(

@@ -15,6 +15,7 @@ from tests.unit.domain.devices.machines import (
     WHOLE,
     allocate,
     gpu,
+    gpu_amounts,
     hold,
     node,
     pairs,
@@ -117,7 +118,7 @@ def test_unreported_devices_count_as_allocated() -> None:
     """The report may come later, and may change."""
     used = using(share(7, 100))
 
-    assert used.of(GPU)[7].amounts == (100, 80 * GIB, 100, 0, 0, 0)
+    assert used.of(GPU)[7].amounts == gpu_amounts(100, 80 * GIB, 100)
     result = allocate(node(gpu(0)), pod_request({WHOLE: 1}), used)
     assert not isinstance(result, DeviceShortage)
 
