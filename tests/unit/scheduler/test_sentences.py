@@ -42,7 +42,7 @@ OTHERS = (
     "scheduler/features/quotas/queues.py",
 )
 #: Files of plugins with explanations, which are in words already.
-FOR_PEOPLE_ONLY = ("messages.py", "remedies.py")
+FOR_PEOPLE_ONLY = ("constraints.py", "messages.py", "remedies.py")
 #: Functions and tables that are in words already.
 FOR_PEOPLE = {
     "_term_in_words",
