@@ -13,6 +13,8 @@ from tests.e2e.waiting import eventually
 from tests.vm.machine import VirtualMachine
 from tests.vm.node import CGROUPS, PATIENCE_S, NodeInside
 
+from koordinator.foundation.cpu_list import parse_cpu_list
+
 MIB = 1 << 20
 _PAGE = 4096
 #: CPU time of a service divided by that of an idle pod; 1 without cpu.idle.
@@ -20,6 +22,7 @@ _PRECEDENCE = 1.5
 #: Percent of time by which a throttled container waits more for its CPUs than others.
 _LEAST_STALL = 5.0
 _QOS = "koordinator.sh/qosClass"
+_RESERVATION = "node.koordinator.sh/reservation"
 _DISK = {"type": "device", "name": "/dev/vda"}
 _SPEC = {
     "resourceUsedThresholdWithBE": {
@@ -228,6 +231,37 @@ def test_cpus_of_an_lsr_pod_are_its_own(agent: NodeInside, pods: Pods) -> None:
     eventually(lambda: "3" not in agent.inside(pods.be, "cpuset.cpus.effective"), PATIENCE_S)
     for each in (pods.lsr, pods.ls, pods.be):
         assert agent.inside(each, "cpuset.cpus.partition") == "member"
+
+
+def test_best_effort_leaves_the_cpus_of_an_lse_pod(
+    agent: NodeInside, pods: Pods, controlplane: ControlPlane
+) -> None:
+    """While all others are reserved, the tier has the least quota: no CPU set can be empty."""
+    two = {"cpu": "2", "memory": "16Mi"}
+    exclusive = agent.run(
+        pod(
+            "lse",
+            labels={_QOS: "LSE"},
+            annotations={"scheduling.koordinator.sh/resource-status": '{"cpuset":"0-1"}'},
+            resources={"requests": two, "limits": two},
+        )
+    )
+    tier = f"{CGROUPS}/kubepods/besteffort/cpu.max"
+    try:
+        _becomes(lambda: agent.inside(exclusive, "cpuset.cpus.effective"), "0-1")
+        for each in (pods.be, pods.batch):
+            eventually(
+                lambda it=each: (  # type: ignore[misc]
+                    not parse_cpu_list(agent.inside(it, "cpuset.cpus.effective")) & 0b11
+                ),
+                PATIENCE_S,
+            )
+        controlplane.kubectl("annotate", "node", NAME, f'{_RESERVATION}={{"reservedCPUs":"2-3"}}')
+        _becomes(lambda: agent.machine.read(tier), "2000 100000")
+    finally:
+        controlplane.kubectl("annotate", "node", NAME, f"{_RESERVATION}-")
+        agent.delete(exclusive)
+    _becomes(lambda: agent.machine.read(tier), "max 100000")
 
 
 @pytest.mark.usefixtures("pods")
