@@ -366,3 +366,24 @@ def test_constraints_that_only_together_leave_no_devices_are_all_named() -> None
     (cause,) = explanation.causes
     for name in ("model", "rack"):
         assert f"constraint matchAttribute gpu.example.com/{name}" in cause.detail
+
+
+def test_distinct_values_that_devices_lack_are_named() -> None:
+    """With the gate of the constraint; the devices of one value are listed together."""
+    claim = constrained_claim({"distinctAttribute": "gpu.example.com/model"}, r=2)
+    world = (
+        node("n"),
+        device_class("gpu"),
+        devices_by_model("a100", "a100"),
+        claim,
+        user(resourceClaimName="c"),
+    )
+    gates = FeatureGates.parse("DRAConsumableCapacity=true", V1_35)
+
+    (explanation,) = explain_pods(world, ["default/p"], gates=gates)
+
+    (cause,) = explanation.causes
+    assert cause.detail == (
+        "claim default/c, constraint distinctAttribute gpu.example.com/model: no 2 free devices "
+        "have different values (n/g0, n/g1: a100)"
+    )
