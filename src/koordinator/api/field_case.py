@@ -4,6 +4,7 @@ Source: Go encoding/json, ``Unmarshal``: a key without an exact match sets the f
 regardless of case; of several keys for one field the last one counts.
 """
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -13,18 +14,35 @@ from msgspec import inspect
 from koordinator.foundation.decoders import decode_json
 
 
-def with_declared_case(text: str, kind: type[msgspec.Struct]) -> str:
+def with_declared_case(text: str, kind: type[Any]) -> str:
     """Return JSON with the names that the type declares; text that is no JSON is unchanged."""
+    key: Any = kind  # mypy doubts that a type can be hashed
     try:
         tree = decode_json(text)
     except (msgspec.DecodeError, RecursionError):
         return text
-    renamed = _renamed(tree, _type_of(kind))
+    renamed = _renamed(tree, _type_of(key))
     return text if renamed == tree else msgspec.json.encode(renamed).decode()
 
 
+def names_in_other_case(text: str, kind: type[Any]) -> list[str]:
+    """Return the names in JSON that the type declares in another case."""
+    renamed = with_declared_case(text, kind)
+    if renamed is text:
+        return []
+    return sorted(set(_names(decode_json(text))) - set(_names(decode_json(renamed))))
+
+
+def _names(tree: Any) -> Iterator[str]:
+    if isinstance(tree, dict):
+        yield from tree
+    for value in tree.values() if isinstance(tree, dict) else tree:
+        if isinstance(value, dict | list):
+            yield from _names(value)
+
+
 @cache
-def _type_of(kind: type[msgspec.Struct]) -> inspect.Type:
+def _type_of(kind: type[Any]) -> inspect.Type:
     return inspect.type_info(kind)
 
 

@@ -17,6 +17,7 @@ from koordinator.api.codec import decode, decode_object
 from koordinator.api.control_plane import CustomResourceDefinition
 from koordinator.api.crd import CustomResource
 from koordinator.api.defaults import with_defaults
+from koordinator.api.field_case import names_in_other_case
 from koordinator.api.meta import JsonObject, ObjectMeta
 from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES
 from koordinator.api.registry import BY_NAME
@@ -332,6 +333,12 @@ def _keys(document: Document) -> Iterator[MigrationFinding]:
                 place = error.path if error.path.startswith(field) else field
                 action = "correct or remove it"
                 yield _finding(document, FindingStatus.ACTION, place, error.problem, action)
+                continue
+            text = texts[key] or ""  # null is as good as absent
+            if names := names_in_other_case(text, codec.type):
+                message = f"fields without effect, because of their case: {', '.join(names)}"
+                action = "spell them as the reference of annotations does"
+                yield _finding(document, FindingStatus.ACTION, field, message, action)
                 continue
         is_known = key in _known_annotations() or key in _known_labels()
         yield _key(document, field, is_known=is_known)

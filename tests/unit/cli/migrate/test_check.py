@@ -94,13 +94,27 @@ def test_field_of_an_annotation_that_is_wrong_is_named(tmp_path: Path) -> None:
     assert check_trees(tmp_path, quota).summary["action"] == 1
 
 
+def test_field_of_an_annotation_in_another_case_needs_an_action(tmp_path: Path) -> None:
+    """The original's decoder takes it, and here it has no effect."""
+    key = "scheduling.koordinator.sh/resource-spec"
+    texts = {key: '{"preferredCPUBindPolicy": "FullPCPUs", "PreferredCpuExclusivePolicy": "None"}'}
+    pod = manifest("v1", "Pod", "p", metadata={"annotations": texts}, spec={"containers": []})
+    finding = check_trees(tmp_path, pod).of(f"metadata.annotations[{key}]")
+
+    assert finding["status"] == "action"
+    assert finding["message"].endswith("because of their case: PreferredCpuExclusivePolicy")
+
+
 #: Manifests of the kinds that are compared field by field.
 COMPARED = (
     workload("Deployment", "koord-scheduler", "--v=4"),
     manifest("v1", "Pod", "p", spec={"containers": [{"name": "a", "command": ["koordlet"]}]}),
     manifest(
         *("v1", "Node", "n"),
-        metadata={"labels": {"koordinator.sh/x": "y"}, "annotations": {"koordinator.sh/x": "y"}},
+        metadata={
+            "labels": {"koordinator.sh/x": "y"},
+            "annotations": {"koordinator.sh/x": "y", "node.koordinator.sh/reservation": "{}"},
+        },
         status={"allocatable": {"kubernetes.io/batch-cpu": "1"}},
     ),
     manifest(
