@@ -154,7 +154,7 @@ class SubjectAccessReviewSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class SubjectAccessReviewStatus(ApiStruct, frozen=True, kw_only=True):
-    """Neither allowed nor denied means that no rule speaks of it, which is a no."""
+    """Answer of a review; a request that is neither allowed nor denied is not permitted."""
 
     allowed: bool = False
     denied: bool = False

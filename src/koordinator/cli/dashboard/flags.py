@@ -233,7 +233,7 @@ class FileArchive:
 
     @property
     def title(self) -> str:
-        """Their names."""
+        """The names of the files."""
         return ", ".join(map(str, self.paths))
 
     def newest(self, most: int) -> Sequence[AuditEntry]:

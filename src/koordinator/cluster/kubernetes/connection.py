@@ -221,7 +221,7 @@ class Connection:
 
 
 class NoClusterError(InputError):
-    """Neither a flag nor the environment names a cluster."""
+    """Error of a start without a cluster in the flags or the environment."""
 
 
 def find_connection(

@@ -148,7 +148,7 @@ class SchedulerExtender(Protocol):
 
     @property
     def verbs(self) -> frozenset[str]:
-        """Its verbs, from filter, prioritize, preempt and bind."""
+        """Verbs of the extender, from filter, prioritize, preempt and bind."""
         ...
 
     def is_interested(self, spec: PodSpec) -> bool:
