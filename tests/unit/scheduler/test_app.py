@@ -69,7 +69,7 @@ def test_unchanged_condition_is_not_written_again(embedded: NewEmbedded) -> None
 
 
 def test_events_name_the_scheduler_of_the_pod(embedded: NewEmbedded) -> None:
-    """It holds for several profiles in one process."""
+    """One process may have several profiles."""
     config = configuration()
     both = KubeSchedulerConfiguration(
         profiles=(*configuration(schedulerName="other").profiles, *config.profiles)
@@ -106,7 +106,7 @@ def test_pods_are_scheduled_by_priority_then_arrival(embedded: NewEmbedded) -> N
 
 
 def test_a_gated_pod_waits_for_its_gates(embedded: NewEmbedded) -> None:
-    """It is not tried; once the gates are removed it is scheduled."""
+    """A gated pod is not tried, and scheduled once its gates are removed."""
     one = embedded(node("n"), pod("p", schedulingGates=[{"name": "g"}]))
     assert one.scheduler.step() == []
     waiting = one.scheduler.queue.get("default/p")
@@ -118,7 +118,7 @@ def test_a_gated_pod_waits_for_its_gates(embedded: NewEmbedded) -> None:
 
 
 def test_pods_of_other_schedulers_are_ignored(embedded: NewEmbedded) -> None:
-    """Their requests count once they are bound."""
+    """Requests of foreign pods count once these are bound."""
     one = embedded(node("n", cpu=2), pod("theirs", cpu=2, schedulerName="theirs"))
     assert one.scheduler.step() == []
 
@@ -153,7 +153,7 @@ def test_only_helpful_events_requeue_a_pod(
 
 
 def test_finished_pod_frees_its_node(embedded: NewEmbedded) -> None:
-    """It need not be deleted."""
+    """A finished pod need not be deleted."""
     one = embedded(node("n", cpu=1), pod("b", cpu=1, on="n"), pod("p", cpu=1))
     one.scheduler.step()
 
@@ -162,7 +162,7 @@ def test_finished_pod_frees_its_node(embedded: NewEmbedded) -> None:
 
 
 def test_a_pending_pod_may_change(embedded: NewEmbedded) -> None:
-    """It now tolerates the taint; its labels at placement count for selectors of others."""
+    """The pod tolerates the taint by then; selectors see its labels at placement."""
     one = embedded(node("n", taints=["a=1:NoSchedule"]), pod("p"))
     one.scheduler.step()
 
@@ -172,7 +172,7 @@ def test_a_pending_pod_may_change(embedded: NewEmbedded) -> None:
 
 
 def test_a_pod_that_is_deleted_while_it_waits_is_forgotten(embedded: NewEmbedded) -> None:
-    """It also holds if a pod of the same name is created later."""
+    """A later pod of the same name is scheduled normally."""
     one = embedded(node("n", cpu=1), pod("p", cpu=2))
     one.scheduler.step()
 
@@ -210,7 +210,7 @@ def build_prefer_long(_args: NoArgs, _axis: ResourceAxis) -> PreferLong:
 
 
 def test_an_out_of_tree_plugin_is_enabled_by_name(embedded: NewEmbedded) -> None:
-    """Its weight counts; it decides between otherwise equal nodes."""
+    """The plugin's weight counts, and decides between otherwise equal nodes."""
     spec = PluginSpec("PreferLong", NoArgs, build_prefer_long)
     cluster = [node("a"), node("longer"), pod("p")]
     without = embedded(*cluster, out_of_tree=[spec])

@@ -109,7 +109,7 @@ def test_entry_of_a_victim_names_the_preemptor() -> None:
 
 
 def test_ring_drops_the_oldest_entries() -> None:
-    """Its bound is a number of pods."""
+    """The capacity is a number of pods."""
     one = Audited(capacity=5)
     for number in range(12):
         one.cluster.load([pod(f"p{number}", cpu="100m")])
@@ -194,7 +194,7 @@ def test_the_summary_names_jobs_and_plugins() -> None:
 
 
 def test_every_member_of_a_gang_is_recorded() -> None:
-    """These are the failed member and the waiting ones; placed members are one attempt."""
+    """The failed member and the waiting ones have records; placed members are one attempt."""
     one = Audited(config=config())
     one.cluster.load([group("g", 3), *members("g", 3, cpu=5)])
     one.world.scheduler.step()

@@ -131,7 +131,7 @@ def test_pod_that_is_not_tried_for_long_raises_an_alert(caplog: pytest.LogCaptur
 
 
 def test_a_gang_is_one_workload() -> None:
-    """It starts once as many members as required have nodes."""
+    """The workload starts once as many members as required have nodes."""
     one = AuditedWorld(config())
     one.world.load([group("g", 2), *members("g", 2)])
     one.world.run_to_fixed_point()
@@ -159,7 +159,7 @@ def test_failed_gang_is_recorded_once_per_attempt() -> None:
 
 
 def test_series_have_configured_labels() -> None:
-    """They come from pod labels under other names; the number of series is limited."""
+    """Labels come from pod labels under other names; the number of series is limited."""
     one = AuditedWorld(labels={"quota_name": "quota.scheduling.koordinator.sh/name"})
     one.world.load([pod("p", 1, labels={"quota.scheduling.koordinator.sh/name": "team-a"})])
     one.world.run_to_fixed_point()

@@ -62,7 +62,7 @@ def with_a_minor_twice() -> Device:
 def test_invalid_device_object_has_an_event(
     embedded: NewEmbedded, report: Device, problem: str
 ) -> None:
-    """It is in the default namespace as for every cluster-scoped object; the GPUs are usable."""
+    """The event is in the default namespace; the GPUs of the node are usable."""
     one = embedded(node("n", **HEADROOM), report, gpu_pod("p", gpu=100), config=GPUS)
     one.run_to_fixed_point()
 

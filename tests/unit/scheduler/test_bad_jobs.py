@@ -79,7 +79,7 @@ def test_invalid_pod_group_has_an_event(least: int, annotations: dict[str, str],
 
 
 def test_validity_condition_follows_the_pod_group() -> None:
-    """It exists after the first problem, and turns True when that is fixed."""
+    """The condition exists after the first problem, and turns True when that is fixed."""
     one = world(node("a"), group("g", 0), group("fine", 1))
     one.run_to_fixed_point()
     assert (validity(one, PodGroup, "default/g") or ("",))[0] == "False"
@@ -225,7 +225,7 @@ def test_fixed_quota_is_not_reported_again() -> None:
 
 
 def test_quota_deleted_with_children_and_pods_is_reported() -> None:
-    """Its pods are in the default quota, its children without parent, and the event has both."""
+    """Pods move to the default quota, children lose their parent; the event has the numbers."""
     one = world(
         node("a"),
         team("dept", 9, 3, is_parent=True),
@@ -248,7 +248,7 @@ def test_quota_deleted_with_children_and_pods_is_reported() -> None:
 
 
 def test_quota_moved_to_a_full_parent_is_reported() -> None:
-    """Its usage stays as it is."""
+    """The usage of the moved quota stays."""
     one = world(
         node("a"),
         team("large", 9, is_parent=True),

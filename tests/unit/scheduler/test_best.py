@@ -32,7 +32,7 @@ ranks = st.permutations(range(NODES)).map(lambda order: np.array(order, np.int64
 def test_relative_scores_are_scaled_among_feasible_nodes(
     total: IntArray, raw: IntArray, weight: int, reverse: bool
 ) -> None:
-    """It includes raw scores outside the precomputed range."""
+    """Raw scores outside the precomputed range are scaled, too."""
     arguments = (total, raw, weight, reverse)
 
     assert np.array_equal(spread_onto.compiled(*arguments), spread_onto.reference(*arguments))

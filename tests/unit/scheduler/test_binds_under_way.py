@@ -151,7 +151,7 @@ def test_pod_bound_elsewhere_counts_there() -> None:
 
 
 def test_lost_bind_is_retried() -> None:
-    """Its node is free until then."""
+    """The node is free until the retry."""
     cluster, clock, scheduler = slow(node("n", cpu=1), pod("p", cpu=1))
     scheduler.step()
     cluster.batches[0].send(ClusterError("connection lost"))

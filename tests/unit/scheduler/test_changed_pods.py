@@ -127,7 +127,7 @@ def world(*objects: KubeObject) -> Embedded:
 
 @pytest.mark.parametrize("name", list(CASES))
 def test_pod_that_fits_after_a_change_is_placed(name: str) -> None:
-    """It also holds if another plugin than the reader of the field rejected it."""
+    """The rejecting plugin need not be the one that reads the changed field."""
     objects, change = CASES[name]
     one = world(*objects)
     assert "p" not in placed(one)
@@ -195,7 +195,7 @@ def test_first_node_requeues_pods() -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_reservation_that_waits_is_placed_when_a_node_comes(first: int) -> None:
-    """It holds with and without earlier nodes."""
+    """The first node may be among others or the only one."""
     template = {"schedulerName": KOORD}
     small = [node(f"small{number}", 1) for number in range(first)]
     one = world(*small, reservation("r", 4, "4Gi", template=template))

@@ -76,7 +76,7 @@ def no_placement(text: str) -> str:
 
 @EITHER
 def test_all_groups_of_a_tree_start_or_none(profile: Any) -> None:
-    """Both groups need two CPUs; three CPUs are too few, and other pods may use them."""
+    """Each group needs two CPUs; three are too few for the tree, and other pods may use them."""
     tree = (composite("job", 2), leaf("a", 2, "job"), leaf("b", 2, "job"))
     pods = (*members("a", 2), *members("b", 2))
     roomy = world(node("n", 4), *tree, *pods, profile=profile)
@@ -133,7 +133,7 @@ def test_messages_of_a_tree_that_does_not_fit(profile: Any) -> None:
 
 @EITHER
 def test_a_tree_waits_for_its_objects_and_for_enough_members(profile: Any) -> None:
-    """Each is missing first, and its absence is the reason."""
+    """Each object is missing first, and its absence is the reason."""
     one = world(node("n", 4), leaf("a", 1, "job"), *members("a", 1), profile=profile)
     missing = "CompositePodGroup default/job of scheduling.k8s.io does not exist"
     assert condition(one, "a0")[1] == missing
@@ -180,7 +180,7 @@ def test_groups_of_a_middle_level_start_together(profile: Any) -> None:
 
 @EITHER
 def test_groups_with_the_basic_policy_start_in_their_tree(profile: Any) -> None:
-    """One member of each is enough; the others follow."""
+    """One member of each group is enough; the others follow."""
     tree = (composite("job", 2), leaf("a", 0, "job"), leaf("b", 0, "job"))
     pods = (*members("a", 2), *members("b", 2))
     one = world(node("n", 3), *tree, *pods, profile=profile)
@@ -358,7 +358,7 @@ def test_groups_of_one_name_and_age_have_one_order() -> None:
 
 
 def test_group_that_was_replaced_has_its_new_age() -> None:
-    """Its deletion may have been missed; the older group is tried first."""
+    """The deletion may have been missed; the older group is tried first."""
     forest = GroupForest()
     dated = {name: leaf(name, 1, "job") for name in "ab"}
     forest.put_composite(composite("job", 1))  # type: ignore[arg-type]

@@ -73,7 +73,7 @@ def test_the_first_of_equally_scored_nodes_is_chosen(world: World) -> None:
 
 
 def test_a_change_of_a_node_is_seen_by_the_next_pod(world: World) -> None:
-    """It also holds for changes of labels, taints or images only."""
+    """Changes of labels, taints or images alone are seen, too."""
     state = world(node("a"), node("b"))
     cycle, pending = cycle_on(state), pod("p", cpu=1)
     assert chosen(cycle, pending) == "a"
@@ -217,7 +217,7 @@ def _content(state: ClusterState) -> object:
 
 
 def test_pod_may_arrive_before_its_node(world: World) -> None:
-    """It counts once the node appears."""
+    """The pod counts once its node appears."""
     state = world(pod("p", cpu=1, on="n"), pod("q", cpu=1, on="n"))
     state.displace("default/q")
     add(state, node("n", cpu=2))
@@ -227,7 +227,7 @@ def test_pod_may_arrive_before_its_node(world: World) -> None:
 
 
 def test_reused_row_has_nothing_of_the_previous_node(world: World) -> None:
-    """It covers labels, taints, images, devices and pods."""
+    """The row keeps no labels, taints, images, devices or pods of the previous node."""
     state = world(
         node("old", labels={"disk": "ssd"}, taints=["a=1:NoSchedule"], images={"web:1": 900}),
         device("old", gpus=2),

@@ -165,7 +165,7 @@ def test_a_node_may_forbid_it_and_allow_it_again() -> None:
 
 
 def test_deferred_resize_is_retried_on_a_new_node() -> None:
-    """Its pods are known before it."""
+    """The resized pod may be listed before its node."""
     one = world(pod("low", cpu=2, on="n"), deferred("big", 3))
     assert evicted(one) == []
 
@@ -175,7 +175,7 @@ def test_deferred_resize_is_retried_on_a_new_node() -> None:
 
 @pytest.mark.parametrize("change", ["own", "other"])
 def test_larger_resize_is_retried(change: str) -> None:
-    """Its own, or that of another pod of the node."""
+    """The resize may be the pod's own, or that of another pod on the node."""
     low = pod("low", cpu=1, on="n")
     one = world(node("n", cpu=4), low, pod("peer", cpu=1, on="n", priority=10), deferred("big", 2))
     assert evicted(one) == []

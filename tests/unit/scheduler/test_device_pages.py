@@ -43,7 +43,7 @@ def page(one: Embedded, path: str, **given: str) -> object:
 
 
 def test_device_summary_has_free_amounts_and_holders(one: Embedded) -> None:
-    """It has sums of the node, and amounts by type and minor."""
+    """The summary has sums of the node, and amounts by type and minor."""
     card = {CORE: "50", MEMORY: "20Gi", RATIO: "50"}
     summary = page(one, "/plugins/DeviceShare/nodeDeviceSummaries/{name}", name="n")
 
@@ -64,7 +64,7 @@ def test_device_summary_has_free_amounts_and_holders(one: Embedded) -> None:
 
 
 def test_numa_page_has_cpus_and_numa_nodes(one: Embedded) -> None:
-    """It has totals, free amounts and the allocation of each pod."""
+    """The page has totals, free amounts and the allocation of each pod."""
     response = page(one, "/plugins/NodeNUMAResource/nodes/{nodeName}", nodeName="n")
 
     assert isinstance(response, dict)

@@ -12,7 +12,7 @@ words = st.text("abcdefghij", min_size=5, max_size=10)
 @settings(max_examples=examples(20))
 @given(words, st.data())
 def test_swapped_letters_are_a_typo(name: str, data: st.DataObject) -> None:
-    """It holds with and without a domain, and beside unrelated names."""
+    """A typo is found with and without a domain, and beside unrelated names."""
     at = data.draw(st.integers(0, len(name) - 2))
     written = name[:at] + name[at + 1] + name[at] + name[at + 2 :]
     assume(written != name)

@@ -148,7 +148,7 @@ def test_gate_of_extended_resources_is_the_remedy() -> None:
 
 
 def test_no_new_node_is_offered_to_a_pod_whose_claim_is_allocated_elsewhere() -> None:
-    """Its devices are on a node that is full; another node like it does not reach them."""
+    """The claim's devices are on a full node; another node like it does not reach them."""
     on_n = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
     device = {"request": "r", "driver": "gpu.example.com", "pool": "n", "device": "d0"}
     claim = made(
@@ -202,7 +202,7 @@ def allocated(index: int, **consumer: str) -> KubeObject:
 
 
 def test_claim_of_a_pod_group_is_not_offered_for_deletion() -> None:
-    """It is used although no pod is named in it."""
+    """A claim of a group is in use although it names no pod."""
     group = {
         "apiGroup": "scheduling.k8s.io",
         "resource": "podgroups",
@@ -222,7 +222,7 @@ def test_claim_of_a_pod_group_is_not_offered_for_deletion() -> None:
 
 
 def test_few_combinations_of_many_claims_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of 32 must go; a pool that all nodes reach has thousands."""
+    """All of 32 claims must go; a pool that all nodes reach has thousands."""
     tried: list[ObjectRemedy] = []
     takes_after = Question.takes_after
 
@@ -347,7 +347,7 @@ def test_constraints_are_no_cause_where_devices_are_missing() -> None:
 
 
 def test_constraints_that_only_together_leave_no_devices_are_all_named() -> None:
-    """None of them can be satisfied with the other."""
+    """Each constraint alone can be satisfied."""
     both = [MODEL, {"matchAttribute": "gpu.example.com/rack"}]
     devices = [
         {"name": "g0", "attributes": {"model": {"string": "a"}, "rack": {"int": 1}}},

@@ -52,7 +52,7 @@ def test_quota_of_mixed_members_is_raised_by_what_each_limit_counts(
 
 @pytest.mark.parametrize(("cpu", "starts"), [(4, False), (6, True)])
 def test_running_members_keep_their_nodes(cpu: int, *, starts: bool) -> None:
-    """Another member must fit beside the running one and the pending one."""
+    """The new member must fit beside the running one and the pending one."""
     explanation = explained(
         node("n", cpu=cpu),
         group("g", 3, match_policy="waiting-and-running"),

@@ -169,7 +169,7 @@ def test_preemption_remedy_depends_on_the_policy() -> None:
 
 
 def test_pod_too_large_for_every_node() -> None:
-    """It would not fit on an empty cluster either."""
+    """An empty cluster would not have room for the pod."""
     explanation = explained(node("n", cpu=2), pod("other", 2, on="n"), pod("p", 4))
 
     assert explanation.empty_cluster is not None
@@ -192,7 +192,7 @@ def test_pod_of_another_scheduler_is_explained() -> None:
 
 
 def test_batch_amounts_have_the_usual_form() -> None:
-    """They are shown in CPUs, because 6k has no obvious meaning."""
+    """The explanation counts in CPUs, because 6k has no obvious meaning."""
     offered: dict[str, Any] = {BATCH_CPU: 4000}
     explanation = explained(node("n", **offered), pod("p", requests={BATCH_CPU: 6000}))
 
@@ -203,7 +203,7 @@ def test_batch_amounts_have_the_usual_form() -> None:
 
 
 def test_terminating_pod_is_explained() -> None:
-    """It is not scheduled, whatever its profile."""
+    """A terminating pod is not scheduled, whatever its profile."""
     going = pod("p", 1, deleted=True)
     going = replace(going, metadata=replace(going.metadata, finalizers=("x.io/last",)))
     explanation = explained(node("n", cpu=2), going)
@@ -242,7 +242,7 @@ def test_unscheduled_object_is_explained(there: KubeObject, name: str, text: str
     ],
 )
 def test_a_pod_that_has_a_node_may_not_run_yet(phase: str, summary: str) -> None:
-    """Its image may be missing, or its volume."""
+    """The image or a volume of a bound pod may be missing."""
     placed = pod("p", 1, on="n")
     one = embedded(node("n"), replace(placed, status=replace(placed.status, phase=phase)))
     one.run_to_fixed_point()
@@ -321,7 +321,7 @@ def test_start_is_predicted_from_known_ends() -> None:
 
 
 def test_own_gang_members_are_no_victims() -> None:
-    """Their nodes are assumed in a trial only; one more node fits the two unplaced members."""
+    """A trial assumes members on nodes; one more node fits the two unplaced ones."""
     explanation = explained(
         node("n", cpu=2), group("g", 4), *members("g", 4), config=BOTH, name="default/g-0"
     )
@@ -508,7 +508,7 @@ def test_too_few_domains_are_the_cause() -> None:
 
 
 def test_node_change_and_fewer_pods_are_combined() -> None:
-    """Neither suffices alone; the combined remedy was tried."""
+    """The remedies suffice only together, and were tried together."""
     explanation = explained(
         node("n", cpu=2, unschedulable=True), pod("there", "1500m", on="n"), pod("p", 1)
     )
@@ -534,7 +534,7 @@ def test_node_change_and_fewer_pods_are_combined() -> None:
     ],
 )
 def test_remedy_for_a_busy_node(report: KubeObject, text: str) -> None:
-    """It is the usage to shed, or a restored koordlet."""
+    """The remedy is the usage to shed, or a koordlet that reports again."""
     explanation = measured(node("n", cpu=10), report, pod("p", 1))
 
     assert [(r.kind, r.text, r.sufficient, r.nodes) for r in explanation.remedies] == [

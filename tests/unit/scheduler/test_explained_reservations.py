@@ -27,7 +27,7 @@ def explain_last(*objects: Any, **options: Any) -> Explanation:
 
 
 def test_owner_sees_the_node_with_its_reservation() -> None:
-    """It lacks only what reservation and node together lack."""
+    """The shortage is what reservation and node together lack."""
     explanation = explain_last(
         node("n", cpu=8), reservation("r", 6, on="n"), pod("p", 9, labels=WEB)
     )
@@ -41,7 +41,7 @@ def test_owner_sees_the_node_with_its_reservation() -> None:
 
 
 def test_small_reservation_is_the_cause() -> None:
-    """It is restricted: the node has capacity, but the pod must use the reservation."""
+    """The node has capacity, but the pod must use the restricted reservation."""
     reserved = reservation("r", 2, on="n", policy="Restricted")
     needs = pod("p", 3, labels=WEB, annotations=affinity(name="r"))
     explanation = explain_last(node("n", cpu=8), node("m", cpu=8), reserved, needs)
@@ -93,14 +93,14 @@ def test_pod_without_own_reservation() -> None:
 
 
 def test_blocking_reservation_is_called_by_its_name() -> None:
-    """Its end would help; a priority would not, because reservations are not preempted."""
+    """The reservation's end would help; a priority would not, because it is not preempted."""
     explanation = explain_last(node("n", cpu=8), reservation("r", 6, on="n"), pod("p", 4))
 
     assert explanation.remedies[0].text == "n takes it when reservation/r has ended"
 
 
 def test_pending_reservation_is_explained() -> None:
-    """It is explained under its own name."""
+    """The explanation has the reservation's own name."""
     explanation = explain_last(node("n", cpu=8), reservation("big", 9), name="reservation/big")
 
     assert explanation.pod == "reservation/big"
@@ -122,7 +122,7 @@ def test_own_reservation_stays_when_others_are_removed() -> None:
 
 
 def test_reservation_too_small_for_the_pod() -> None:
-    """It is too small even without users."""
+    """The reservation would be too small even without users."""
     reserved = reservation("r", 2, on="n", policy="Restricted")
     needs = pod("p", 3, labels=WEB, annotations=affinity(name="r"))
     explanation = explain_last(node("n", cpu=8), reserved, needs)

@@ -91,7 +91,7 @@ RUNNING = st.lists(
 def test_pod_starts_after_every_sufficient_remedy(
     nodes: list[Any], running: list[Any], cpu: int, *, picky: bool, rule: str, listens: bool
 ) -> None:
-    """Each is applied; the result for an empty cluster is verified as well."""
+    """Each remedy is applied; the result for an empty cluster is verified as well."""
     made: list[Node] = [
         node(
             f"n{i}",
@@ -143,7 +143,7 @@ def test_pod_starts_after_every_sufficient_remedy(
 @given(there=reserved_rooms(), wanted=reserving_pods())
 @pytest.mark.integration
 def test_explanations_are_right_with_reservations(there: list[KubeObject], wanted: Pod) -> None:
-    """It covers remedies, shortages, and the result without other pods."""
+    """Remedies, shortages and the result without other pods agree with real placements."""
     stays = {_key(o) for o in _reservations_after(*there) if is_available(o)}
     there = [o for o in there if not isinstance(o, Reservation) or _key(o) in stays]
     explanation = explained(*there, wanted, config=RESERVING)

@@ -102,7 +102,7 @@ def test_unchanged_explanation_is_refreshed() -> None:
 
 
 def test_running_gang_is_schedulable() -> None:
-    """Its members run; the key is still the gang's name."""
+    """A running gang is reported under the name of its PodGroup."""
     one = embedded(
         node("n", cpu=8), group("g", 2), *members("g", 2), question("default/g"), config=config()
     )
@@ -113,7 +113,7 @@ def test_running_gang_is_schedulable() -> None:
 
 
 def test_explanation_follows_the_cluster() -> None:
-    """It is computed regularly while the pod is pending, and written only when it differs."""
+    """A pending pod is explained regularly, and the status is written only when it differs."""
     one = embedded(node("n", cpu=1), pod("p", 2), question("default/p"))
     explanations = explained(one)
     first = one.cluster.get(ScheduleExplanation, "why", "default").metadata.resource_version

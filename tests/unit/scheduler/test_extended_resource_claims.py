@@ -79,7 +79,7 @@ def test_a_gang_gets_all_its_devices_or_none() -> None:
 
 
 def test_equal_pods_get_distinct_devices() -> None:
-    """It holds until all are allocated."""
+    """Pods are placed until all devices are allocated."""
     nodes = [each for n in "abcd" for each in (node(n), slice_of(n, 3))]
     pods = [requesting(f"p{number}") for number in range(20)]
     one = world(*nodes, gpu_class(), *pods)
@@ -91,7 +91,7 @@ def test_equal_pods_get_distinct_devices() -> None:
 
 
 def test_a_quota_counts_the_resource() -> None:
-    """It counts whether a plugin or a claim serves the resource."""
+    """The quota counts devices of plugins and of claims."""
     most = {"cpu": 64, "memory": "640Gi", GPU: 2}
     labels = {f"{PREFIX}name": "q"}
     pods, nine = [requesting(f"p{n}", labels=labels) for n in range(4)], dict[str, Any]({GPU: 9})
@@ -113,7 +113,7 @@ def test_victims_free_only_plugin_resources() -> None:
 
 
 def test_a_reservation_gets_no_claim() -> None:
-    """It is placed where a device plugin has the resource."""
+    """The reservation is placed where a device plugin has the resource."""
     reserved = reservation("r", 1, requests={GPU: 1})
     one = world(node("n"), slice_of("n", 4), gpu_class(), reserved, config=CROWD)
     one.run_to_fixed_point()
@@ -338,7 +338,7 @@ def test_two_schedulers_create_one_claim() -> None:
 
 
 def test_old_event_of_a_claim_does_not_release_the_new_ones_devices() -> None:
-    """Both claims have the name: the devices of both count until one is confirmed."""
+    """Two claims share the name: the devices of both count until one is confirmed."""
     first = world(node("n"), slice_of("n", 1), gpu_class(), requesting("p"))
     assert places(first) == {"p": "n"}
     (old,) = claims(first)

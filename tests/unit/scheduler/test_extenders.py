@@ -134,7 +134,7 @@ def test_keys_of_a_response_are_case_insensitive() -> None:
 
 
 def test_reasons_of_extenders_are_in_the_message() -> None:
-    """They are merged with the reasons of plugins."""
+    """Reasons of plugins are in the same message."""
     one = world(Answers(filter=only()), FILTER)
     one.load([node("small", 1), node("a", 4), node("b", 4), pod("p", 2)])
 
@@ -179,7 +179,7 @@ def test_scores_are_added_tenfold_by_weight() -> None:
 
 
 def test_single_node_is_not_scored() -> None:
-    """It matches kube-scheduler."""
+    """A node that is the only choice needs no score, as in kube-scheduler."""
     answers = Answers(filter=only("a"), prioritize=lambda _: [])
     one = world(answers, {**FILTER, "prioritizeVerb": "prioritize", "weight": 1})
     one.load([node("a", 4), node("b", 4), pod("p", 1)])
@@ -189,7 +189,7 @@ def test_single_node_is_not_scored() -> None:
 
 
 def test_ignorable_extenders_run_last() -> None:
-    """Each one receives the nodes that the previous ones accepted."""
+    """Each extender receives the nodes that the previous extenders accepted."""
     first, second = Answers(filter=only("a", "b")), Answers(filter=only("b", "c"))
     one = world(
         {URL: first, f"{URL}2": second},
@@ -255,7 +255,7 @@ def test_pod_waits_for_a_failing_extender(answer: Answer) -> None:
 
 @pytest.mark.parametrize("answer", GARBAGE.values(), ids=GARBAGE.keys())
 def test_ignorable_extender_blocks_no_pod(answer: Answer) -> None:
-    """Its errors and invalid responses have no effect."""
+    """Errors and invalid responses of the extender have no effect."""
     one = world(Answers(filter=answer), {**FILTER, "ignorable": True})
     one.load([node("a", 4), pod("p", 1)])
 
@@ -267,7 +267,7 @@ def test_ignorable_extender_blocks_no_pod(answer: Answer) -> None:
     [_broken, _silent, lambda _: {}, lambda _: [{"Host": "a", "Score": "9"}], lambda _: [7]],
 )
 def test_invalid_scores_are_ignored(answer: Answer) -> None:
-    """It applies to all extenders as in kube-scheduler."""
+    """The rule is kube-scheduler's, for ignorable and other extenders."""
     one = world(Answers(prioritize=answer), {"prioritizeVerb": "prioritize", "weight": 1})
     one.load([node("a", 4), node("b", 64), pod("p", 1)])
 
@@ -316,7 +316,7 @@ def test_gang_is_placed_where_extenders_allow() -> None:
 
 
 def test_gang_waits_for_a_failing_extender() -> None:
-    """It is retried without an event of the cluster."""
+    """The gang is retried without an event of the cluster."""
     answers = Answers(filter=_broken)
     one = world(
         answers,

@@ -95,7 +95,7 @@ def test_filters_see_the_transformed_pod() -> None:
 
 
 def test_post_bind_is_called_for_bound_pods() -> None:
-    """It is called once per pod, with the node."""
+    """The call has the node, once per pod."""
     one, planner = world(node("a", cpu=2), pod("p", cpu=1))
     one.run_to_fixed_point()
 

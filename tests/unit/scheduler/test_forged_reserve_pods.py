@@ -70,7 +70,7 @@ def test_pod_named_like_a_reservation_uid_does_not_affect_it(on: str) -> None:
 
 @pytest.mark.parametrize("key", sorted(INTERNAL_KEYS))
 def test_reservation_cannot_set_internal_annotations(key: str) -> None:
-    """Neither its own annotations nor the template's count."""
+    """Annotations of the reservation and of its template are ignored."""
     one = embedded(node("n0", 4), reservation("r", 1, annotations={key: "forged"}), config=config())
     one.run_to_fixed_point()
 

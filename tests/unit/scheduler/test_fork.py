@@ -65,7 +65,7 @@ def test_replacement_is_placed_and_the_state_restored() -> None:
 
 
 def test_rolled_back_placements_do_not_count_and_kept_ones_do() -> None:
-    """Both pods need the only free capacity on n2."""
+    """The two pods compete for the only free capacity, on n2."""
     objects = [node("n1", cpu="2"), node("n2", cpu="1"), on("a", "n1"), on("b", "n1")]
     fork, _ = fork_of(*objects)
     with fork.world() as world:

@@ -152,7 +152,7 @@ def test_more_important_pod_takes_a_nominated_node(slow: SlowWorld) -> None:
 
 
 def test_nominations_survive_a_restart(slow: SlowWorld) -> None:
-    """They are in the API: no victim is evicted again, and no other pod gets the nodes."""
+    """The API stores nominations: no further victim is evicted, and no other pod gets the nodes."""
     slow.cluster.create(pod("late", 3))
     slow.end("low-0")
     slow.start()
@@ -194,7 +194,7 @@ def test_a_single_pod_is_a_job_of_one() -> None:
 
 
 def test_metrics_count_attempts_and_victims() -> None:
-    """They are counted for jobs as for pods, with the duration per job."""
+    """Jobs are counted like pods, with the duration per job."""
     world = SlowWorld()
     registry = CollectorRegistry()
     profiles = build_profiles(JOBS, world.scheduler.state.axis).profiles

@@ -377,7 +377,7 @@ def test_status_lists_all_domains() -> None:
 
 
 def test_pod_with_a_selector_goes_near_the_selected_pods() -> None:
-    """It prefers the rack of the first one, then its hall; without a topology nothing is scored."""
+    """The first pod's rack is preferred, then its hall; without topology nothing is scored."""
     on = {"enabled": [{"name": "Coscheduling"}]}
     only = {"enabled": [{"name": "Coscheduling", "weight": 1}], "disabled": [{"name": "*"}]}
     config = configuration(plugins={"permit": on, "score": only})

@@ -255,7 +255,7 @@ def test_members_of_a_nonstrict_gang_keep_their_nodes() -> None:
 
 
 def test_members_of_a_nonstrict_gang_time_out() -> None:
-    """Their nodes are then free for others."""
+    """The nodes of the members are then free for others."""
     one = world(
         node("a", cpu=2),
         group("g", 3, mode="NonStrict"),
@@ -389,7 +389,7 @@ def test_pods_without_a_gang_are_still_decided_in_runs() -> None:
 
 
 def test_standby_writes_nothing_about_gangs() -> None:
-    """It tracks events without deciding, and writes reports once it leads."""
+    """A standby tracks events without deciding, and writes reports once it leads."""
     one = world(node("a"), group("g", 3), *members("g", 2))
 
     one.scheduler.step(limit=0)
@@ -434,7 +434,7 @@ def test_members_of_different_kinds_are_placed_together() -> None:
 def test_small_members_start_a_gang_whose_first_members_are_large(
     free: Sequence[int], sizes: Sequence[int], least: int
 ) -> None:
-    """Another kind of members is tried first once the first kind has taken too much."""
+    """The other kind of members is tried first once the first kind has taken too much."""
     pods = [member(f"g-{n}", "g", cpu) for n, cpu in enumerate(sizes)]
     one = world(*(node(f"n{n}", cpu=cpu) for n, cpu in enumerate(free)), group("g", least), *pods)
 

@@ -33,7 +33,7 @@ def busy(*objects: Any, config: Any) -> Any:
 
 @CONFIGS
 def test_pod_without_gang_is_preferred_as_victim(config: Any) -> None:
-    """All are equal, and members are on the first nodes, but evicting one costs both."""
+    """All pods are equal, and members are on the first nodes, but evicting one costs both."""
     one = busy(node("c", 4), pod("solo", 4, on="c", labels=TEAM), config=config)
     one.load([pod("high", 4, priority=HIGH, labels=TEAM)])
 
@@ -111,7 +111,7 @@ def test_lower_minimum_frees_a_surplus_member(config: Any) -> None:
 
 @pytest.mark.parametrize("jobs", [False, True])
 def test_late_member_of_a_gathered_gang_preempts_in_its_rack(jobs: bool) -> None:
-    """Its gang runs: the member is decided alone, and must be in the same rack."""
+    """The gang runs: its late member is decided alone, and must be in the same rack."""
     enabled = [{"name": "Coscheduling"}] + ([] if jobs else [{"name": "DefaultPreemption"}])
     config = configuration(
         plugins={

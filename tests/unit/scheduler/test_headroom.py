@@ -71,7 +71,7 @@ def test_the_bound_is_never_below_what_fits(
 def test_the_bound_without_less_important_pods(
     sizes: list[int], events: list[tuple[str, int]]
 ) -> None:
-    """It counts what fits without these pods, and never more than requests allow."""
+    """The bound counts pods that fit without these pods, and at most those that requests allow."""
     state = world(*(node(f"n{i}", cpu=size) for i, size in enumerate(sizes)))
     cycle = cycle_of(state)
     wanted = state.classes.of(pod("wanted", cpu=2))

@@ -38,7 +38,7 @@ def holder(mode: str = "Reservation", *, ready: bool = True, **annotations: str)
 
 
 def test_running_ready_pod_is_a_reservation(play: Any) -> None:
-    """It serves the owners in its annotation."""
+    """Owners are listed in the pod's annotation."""
     played = play(node("n", cpu=8), holder(), pod("p", 5, labels=WEB), pod("other", 3))
 
     assert played.uses("p") == "holder"
@@ -78,7 +78,7 @@ def test_runnable_pod_is_an_ordinary_pod(play: Any) -> None:
 
 
 def test_reserving_pod_may_use_a_reservation(play: Any) -> None:
-    """It may have been created to migrate the pod; shared amounts count once."""
+    """A migration may have created the reserving pod; shared amounts count once."""
     moved = {**WEB, OPERATING_MODE: "Reservation"}
     reserved = reservation("r", 6, on="n")
     played = play(node("n", cpu=8), reserved, pod("p", 5, labels=moved, annotations=affinity()))
@@ -103,7 +103,7 @@ def test_reserving_pod_shares_no_node_with_default_reservations(play: Any) -> No
 
 @pytest.mark.parametrize("ignores", [False, True])
 def test_reserving_pod_offers_nothing_to_other_namespaces(play: Any, *, ignores: bool) -> None:
-    """It keeps running on its node with its amounts."""
+    """The reserving pod keeps running on its node with its amounts."""
     any_owner = as_keywords({OWNERS.key: '[{"labelSelector":{}}]'})
     labels = WEB | ({"scheduling.koordinator.sh/reservation-ignored": "true"} if ignores else {})
     played = play(
@@ -143,7 +143,7 @@ def test_reserving_pod_offers_the_granted_amounts(play: Any) -> None:
 
 
 def test_ports_and_pod_count_of_a_reserving_pod_stay_its_own(play: Any) -> None:
-    """Its owner runs beside it."""
+    """The owner runs beside the reserving pod."""
     asking, reserving = pod("p", 1, labels=WEB, ports=[80]), holder()
     containers = tuple(
         replace(each, ports=asking.spec.containers[0].ports) for each in reserving.spec.containers

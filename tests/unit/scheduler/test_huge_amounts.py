@@ -10,7 +10,7 @@ from koordinator.scheduler.loop import Unschedulable
 
 @pytest.mark.parametrize("amount", ["9E", "8Ei", "9223372036854775807", "1e30"])
 def test_pod_with_impossible_requests_waits_alone(embedded: NewEmbedded, amount: str) -> None:
-    """It fits nowhere and has the reason, and the next pod is scheduled."""
+    """The pod fits nowhere and has the reason, and the next pod is scheduled."""
     one = embedded(
         node("n", cpu=4),
         pod("absurd", cpu=amount, memory=amount, priority=10),
@@ -39,7 +39,7 @@ def test_allocations_beyond_64_bits_do_not_overflow(embedded: NewEmbedded, amoun
 
 
 def test_node_with_absurd_allocatable_takes_pods(embedded: NewEmbedded) -> None:
-    """Its scores stay in their range."""
+    """The scores of the node stay in their range."""
     one = embedded(node("vast", cpu="9E", memory="15Ei"), node("n", cpu=1), pod("p", cpu=2))
 
     assert places(one.run_to_fixed_point()) == {"p": "vast"}

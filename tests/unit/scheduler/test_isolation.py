@@ -79,7 +79,7 @@ def test_method_that_raises_once_costs_no_pod_its_node(name: str) -> None:
 
 
 def test_pod_condition_names_the_faulty_plugin() -> None:
-    """It is an internal error as in kube-scheduler: a condition, an event, a retry."""
+    """The error is internal as in kube-scheduler: a condition, an event, a retry."""
     evil = pod("evil", 1, labels={EVIL: "true"}, schedulerName=KOORD)
     world = World(node("n"), evil)
     breaks(world.plugins()["NodeResourcesFit"], "compares", only_on_evil=True, times=2)
@@ -92,7 +92,7 @@ def test_pod_condition_names_the_faulty_plugin() -> None:
 
 
 def test_gang_with_a_faulty_member_reserves_nothing() -> None:
-    """It fails as a whole, and is retried as a whole."""
+    """The gang fails and is retried as a whole."""
     group = made(
         "PodGroup",
         "g",
@@ -138,7 +138,7 @@ def test_faulty_object_is_quarantined_and_retried() -> None:
 
 
 def test_quarantined_running_pod_keeps_its_amounts() -> None:
-    """Its node is not given to others because of its faulty annotations."""
+    """The node is not given to others because of the pod's faulty annotations."""
     one = Embedded(STOCK, now_s=START_S, options=SchedulerOptions(), on_fault=lambda _: None)
     of = one.state.classes.of
 

@@ -215,7 +215,7 @@ def test_surplus_members_are_evicted_alone() -> None:
 
 
 def test_surplus_is_not_used_twice() -> None:
-    """One of three may be evicted alone; two pods that arrive together evict the whole gang."""
+    """One of three members may be evicted alone; two pods together evict the whole gang."""
     nodes = [node(f"n{i}", cpu=4) for i in range(3)]
     gang = [group("low", 2), *(member(f"low-{i}", "low", 4, on=f"n{i}") for i in range(3))]
     one = world(*nodes, *gang)
@@ -348,7 +348,7 @@ def test_gang_with_a_full_quota_evicts_from_its_own_quota() -> None:
 
 @pytest.mark.parametrize(("gates", "victims"), [("", 3), ("ElasticQuotaIgnorePodOverhead=true", 1)])
 def test_gang_evicts_pods_that_count_in_its_quota(gates: str, victims: int) -> None:
-    """Its members request 1 CPU each and have an overhead of 1 CPU; 1 of 4 CPUs is free."""
+    """Members request 1 CPU each and have an overhead of 1 CPU; 1 of 4 CPUs is free."""
     label = {PREFIX + "name": "a"}
     low = [pod(f"low-{index}", 1, on="n", labels=label) for index in range(3)]
     gang = members("g", 2, labels=label, priority=HIGH, overhead={"cpu": "1"})
@@ -360,7 +360,7 @@ def test_gang_evicts_pods_that_count_in_its_quota(gates: str, victims: int) -> N
 
 
 def test_gang_over_its_quota_evicts_no_pod_of_another() -> None:
-    """Its quota has no less important pod, so no pod is evicted."""
+    """No less important pod is in the gang's quota, so no pod is evicted."""
     label = {PREFIX + "name": "team"}
     one = world(
         team("team", most=3),
@@ -422,7 +422,7 @@ def test_preemption_can_be_restricted_to_some_nodes() -> None:
 
 
 def test_message_counts_nodes_without_victims() -> None:
-    """It has the original's text, followed by our own count."""
+    """The message has the original's text, followed by the project's own count."""
     one = embedded(
         node("a", cpu=2),
         node("b", cpu=2),

@@ -197,7 +197,7 @@ def test_a_gang_is_one_job() -> None:
 
 
 def test_incomplete_gang_does_not_block_the_queue() -> None:
-    """It joins the queue once it is complete."""
+    """The gang joins the queue once it is complete."""
     one = world(node("a", cpu=4), queued(), group("g", 3), *members("g", 2, labels={LABEL: "team"}))
     one.load([one_of("later", 1)])
 
@@ -221,7 +221,7 @@ def test_a_gang_that_loses_a_member_leaves_the_queue() -> None:
 
 
 def test_gang_keeps_its_position_without_its_representative() -> None:
-    """Another member represents it."""
+    """Another member becomes the representative."""
     gang = members("g", 4, cpu=2, labels={LABEL: "team"})
     one = world(node("a", cpu=4), queued(), group("g", 3), *gang)
     one.load([one_of("later", 1)])
@@ -239,7 +239,7 @@ def test_gang_keeps_its_position_without_its_representative() -> None:
 
 
 def test_pod_group_has_its_queue_position_and_reason() -> None:
-    """They are annotations of the PodGroup, and are removed when it starts."""
+    """Annotations of the PodGroup have position and reason, and are removed at the start."""
     gang = members("g", 2, labels={LABEL: "team"})
     one = world(node("a", cpu=4), queued(), one_of("large", 8), group("g", 2), *gang)
     one.run_to_fixed_point()
@@ -256,7 +256,7 @@ def test_pod_group_has_its_queue_position_and_reason() -> None:
 
 
 def test_single_pod_has_its_queue_position() -> None:
-    """It is in the condition, which marks the pod as gated."""
+    """The condition has the position, and marks the pod as gated."""
     one = world(node("a", cpu=4), queued(), one_of("large", 8), one_of("small", 1))
 
     one.run_to_fixed_point()
@@ -280,7 +280,7 @@ def test_removed_policy_releases_waiting_jobs() -> None:
 
 
 def test_a_pod_that_changes_its_quota_changes_the_queue() -> None:
-    """It waits in the queue of its label's quota."""
+    """The pod waits in the queue of the quota that its label names."""
     one = world(
         node("a", cpu=4), queued(), team("free", 10, 1), one_of("large", 8), one_of("small", 1)
     )

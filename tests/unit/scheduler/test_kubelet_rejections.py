@@ -29,7 +29,7 @@ def later(one: Embedded, seconds: float) -> None:
 
 @pytest.mark.parametrize("owner", [None, ("ReplicaSet", "web")])
 def test_replacement_goes_elsewhere(embedded: NewEmbedded, owner: Any) -> None:
-    """It applies if another node fits; pods of other kinds are not affected."""
+    """Another node must fit; pods of other kinds are not affected."""
     one = embedded(node("large", 64), node("small", 8), pod("a", 1, owner=owner))
     assert node_of(one, "a") == "large"
 
@@ -41,7 +41,7 @@ def test_replacement_goes_elsewhere(embedded: NewEmbedded, owner: Any) -> None:
 
 
 def test_replacement_waits_without_another_node(embedded: NewEmbedded) -> None:
-    """It is retried, with longer pauses after each refusal."""
+    """The replacement is retried, with a longer pause after each rejection."""
     one = embedded(node("n", 8), pod("a", 1))
     assert node_of(one, "a") == "n"
     for name, wait_s in (("b", 30.0), ("c", 60.0), ("d", 120.0)):

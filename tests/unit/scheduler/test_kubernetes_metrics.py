@@ -78,7 +78,7 @@ class Measured:
 def test_attempts_of_a_pod_group_that_preempts_are_counted(
     profile: KubeSchedulerConfiguration,
 ) -> None:
-    """It waits for its victims first, as in 1.37.2."""
+    """The group waits for its victims first, as in 1.37.2."""
     low = pod("low", 4, on="n", priority=1)
     high = [member(f"m{at}", cpu=2, priority=9) for at in range(2)]
     group = pod_group(least=2, priority=9)
@@ -236,7 +236,7 @@ OPEN_NODES = PluginSpec(
 def test_a_pod_that_no_event_requeued_is_counted_when_it_is_bound(
     level: KubeVersion, count: float | None
 ) -> None:
-    """Its plugin should have listened to another event; a pod bound at once does not count."""
+    """The plugin should have listened to another event; a pod bound at once does not count."""
     enabled = {"filter": {"enabled": [{"name": "OpenNodes"}]}}
     one = Measured(
         node("n"),

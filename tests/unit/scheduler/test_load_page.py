@@ -17,7 +17,7 @@ RULES = PLUGIN.build(PLUGIN.args(), ResourceAxis()).rules
 
 
 def test_page_has_pods_and_their_estimates(world: World) -> None:
-    """They are quantities; pods covered by a measurement are not part of the delta."""
+    """Estimates are quantities; pods covered by a measurement are not part of the delta."""
     prod = {"koordinator.sh/priority-class": "koord-prod"}
     state = world(node("n"), pod("old", cpu=1, on="n", labels=prod))
     state.advance(START_S)
@@ -41,7 +41,7 @@ def test_page_has_pods_and_their_estimates(world: World) -> None:
 
 
 def test_page_without_report_has_only_the_pods(world: World) -> None:
-    """It has only the pods; empty fields are left out."""
+    """Fields without a value are left out."""
     state = world(node("n"), pod("p", on="n"), node("idle"), metric("idle", cpu=1))
 
     assert load_page(state, RULES, "m") == {}
@@ -56,7 +56,7 @@ def test_page_without_report_has_only_the_pods(world: World) -> None:
 
 @pytest.mark.parametrize("measured", [False, True])
 def test_page_exists_before_any_pod_is_scheduled(measured: bool) -> None:
-    """It uses the rules of the first profile with the plugin, timed or not."""
+    """The page uses the rules of the first profile with the plugin, timed or not."""
     config = configuration(plugins={"filter": {"enabled": [{"name": PLUGIN.name}]}})
     metrics = SchedulerMetrics(CollectorRegistry()) if measured else None
     one = Embedded(config, now_s=START_S, metrics=metrics)

@@ -222,7 +222,7 @@ def test_pods_with_measured_names_are_decided_alike(
     level: KubeVersion,
     is_gang: bool,
 ) -> None:
-    """It holds from the first decision on, for pods of a gang and others."""
+    """Measurements count from the first decision on, for pods of a gang and others."""
     pods = [renamed(kind, f"run-{index}") for index in range(count)]
     cluster: list[KubeObject] = []
     for number, named in enumerate(nodes):

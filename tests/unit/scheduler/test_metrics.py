@@ -124,7 +124,7 @@ def _relabelling(_args: NoArgs, _axis: ResourceAxis) -> Relabelling:
 
 
 def test_extension_points_of_koordinator_have_durations() -> None:
-    """They are the transformation before PreFilter, and the restoring of reservations after it."""
+    """The points are the transformation before PreFilter, and restoring reservations after it."""
     clock, registry = VirtualClock(START_S), CollectorRegistry()
     labels = {"app": "web"}
     cluster, state = MemoryCluster(clock), ClusterState()
@@ -145,7 +145,7 @@ def test_extension_points_of_koordinator_have_durations() -> None:
 
 
 def test_joint_filter_and_score_counts_at_both_points() -> None:
-    """Each gets half of the time."""
+    """Each point gets half of the time."""
     clock, registry = VirtualClock(START_S), CollectorRegistry()
     cluster = MemoryCluster(clock)
     cluster.load([node("n", cpu=2), node("m", cpu=2), metric("n", cpu=1), pod("a", cpu=1)])
@@ -165,7 +165,7 @@ def test_joint_filter_and_score_counts_at_both_points() -> None:
 
 
 def test_events_have_durations() -> None:
-    """They are labelled by object and change."""
+    """Durations of events are labelled by object and change."""
     scheduler, cluster, _, registry = world()
     cluster.load([pod("a", cpu=1)])
     scheduler.step()
@@ -311,7 +311,7 @@ def test_durations_are_kept_of_the_latest_jobs_only() -> None:
 
 
 def test_bounds_are_rounded_one_after_the_other() -> None:
-    """Each is the previous one times the factor, as in Go."""
+    """Each bound is the previous one times the factor, as in Go."""
     assert exponential(1e-5, 1.5, 6)[-1] == 1e-5 * 1.5 * 1.5 * 1.5 * 1.5 * 1.5
 
 

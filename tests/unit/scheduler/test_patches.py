@@ -31,7 +31,7 @@ def phase(cluster: MemoryCluster) -> str:
 
 
 def test_lost_status_is_written_again() -> None:
-    """It is retried after a pause, so that a slow server is not overloaded, and without events."""
+    """The write is retried after a pause that spares a slow server, and without events."""
     clock, state = VirtualClock(START_S), ClusterState()
     cluster = Forgetful(clock)
     cluster.load([node("a"), group("g", 2), *members("g", 2)], admit=True)

@@ -44,7 +44,7 @@ def patient(**answers: Permit) -> tuple[Patient, dict[str, Any]]:
 
 
 def test_waiting_pod_keeps_its_node(embedded: NewEmbedded) -> None:
-    """It is bound as soon as it is permitted."""
+    """The pod is bound as soon as it is permitted."""
     plugin, switched_on = patient(p=Permit(wait_s=30))
     one = embedded(node("n", cpu=1), pod("p", cpu=1), pod("q", cpu=1), **switched_on)
     assert [o.pod for o in one.scheduler.step()] == ["default/q"]
@@ -81,7 +81,7 @@ def test_a_refused_permit_names_the_plugin(embedded: NewEmbedded) -> None:
 def test_deleted_waiting_pod_is_unreserved(
     embedded: NewEmbedded,
 ) -> None:
-    """It is neither bound nor reported."""
+    """The pod is neither bound nor reported."""
     plugin, switched_on = patient(p=Permit(wait_s=30))
     one = embedded(node("n", cpu=1), pod("p", cpu=1), **switched_on)
     one.scheduler.step()
@@ -96,7 +96,7 @@ def test_deleted_waiting_pod_is_unreserved(
 def test_waiting_pod_bound_elsewhere_counts_there(
     embedded: NewEmbedded,
 ) -> None:
-    """It is unreserved here."""
+    """The reserved node becomes free."""
     plugin, switched_on = patient(p=Permit(wait_s=30))
     one = embedded(
         node("n", cpu=1), node("m", cpu=1, unschedulable=True), pod("p", cpu=1), **switched_on
@@ -117,7 +117,7 @@ def test_waiting_pod_bound_elsewhere_counts_there(
 def test_new_pod_of_the_same_name_is_scheduled_separately(
     embedded: NewEmbedded,
 ) -> None:
-    """It keeps its own node."""
+    """The new pod gets a node by its own requests."""
     plugin, switched_on = patient(p=Permit(wait_s=30))
     one = embedded(node("n", cpu=2), pod("p", cpu=1), **switched_on)
     one.scheduler.step()
@@ -130,7 +130,7 @@ def test_new_pod_of_the_same_name_is_scheduled_separately(
 
 
 def test_waiting_pod_is_explained(embedded: NewEmbedded) -> None:
-    """It does not run yet; once permitted, it does."""
+    """The explanation has the node and the awaited permit, and after the bind the node alone."""
     plugin, switched_on = patient(p=Permit(wait_s=30))
     one = embedded(node("n", cpu=1), pod("p", cpu=1), **switched_on)
     one.scheduler.step()
@@ -150,7 +150,7 @@ def test_waiting_pod_is_explained(embedded: NewEmbedded) -> None:
 def test_preempted_waiting_pod_is_not_deleted(
     embedded: NewEmbedded, version: str, suffix: str
 ) -> None:
-    """It backs off, without a mark of its preemption; the preemptor has its place at once."""
+    """The victim backs off without a condition of preemption; the preemptor gets its node."""
     plugin, switched_on = patient(p=Permit(wait_s=600))
     gates = FeatureGates.parse("", KubeVersion.parse(version))
     one = embedded(node("n", cpu=1), pod("p", cpu=1), gates=gates, **switched_on)

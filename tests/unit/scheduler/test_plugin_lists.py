@@ -160,7 +160,7 @@ def test_a_default_that_is_enabled_in_multi_point_keeps_its_place_and_takes_the_
 
 
 def test_a_plugin_of_multi_point_runs_wherever_it_can_after_the_defaults() -> None:
-    """That is what multiPoint is for."""
+    """Enabling a plugin by multiPoint enables each extension point that it implements."""
     merged = names(multiPoint={"enabled": named("Reservation")})
 
     assert merged["filter"][-1] == merged["score"][-1] == merged["bind"][-1] == "Reservation"
@@ -178,7 +178,7 @@ def test_the_weight_at_score_wins_over_that_of_multi_point() -> None:
 
 
 def test_disabling_in_multi_point_takes_a_default_away_everywhere() -> None:
-    """One by name, or all with ``*``; what is enabled at the same time stays."""
+    """A name disables one default, ``*`` all; plugins enabled at the same time stay."""
     one = names(multiPoint={"disabled": named("NodeAffinity")})
     everything = names(
         multiPoint={"disabled": named("*"), "enabled": named("PrioritySort", "DefaultBinder")},
@@ -219,7 +219,7 @@ def test_disabling_a_plugin_of_another_version_is_allowed() -> None:
 
 @pytest.mark.parametrize("disabled", ["*", "DefaultPreBind"])
 def test_default_pre_bind_is_added_unless_it_is_disabled(disabled: str) -> None:
-    """It writes what the other preBind plugins changed, so a profile rarely does without."""
+    """DefaultPreBind writes the changes of other preBind plugins, so profiles rarely omit it."""
     enabled = named("DefaultPreBind", "Reservation")
 
     assert names()["preBind"][-1] == "DefaultPreBind"
@@ -353,7 +353,7 @@ def test_errors_name_the_profile() -> None:
 
 
 def test_all_profiles_sort_the_queue_alike() -> None:
-    """They share one queue: plugin and arguments must be the same, however they are spelt."""
+    """Profiles share one queue: plugin and arguments must be equal, in any spelling."""
     other = {"queueSort": {"disabled": named("*"), "enabled": named("OtherSort")}}
     same = {"queueSort": {"disabled": named("*"), "enabled": named("PrioritySort")}}
     config = [{"name": "PrioritySort", "args": {"a": 1}}]

@@ -98,7 +98,7 @@ def test_message_of_a_failed_gang_in_1_36() -> None:
 def test_surplus_members_are_tried_until_too_many_fail(
     profile: KubeSchedulerConfiguration,
 ) -> None:
-    """One of five fits, three are required: three fail themselves, the last is not tried."""
+    """One of five pods fits, three are required: three fail themselves, the last is not tried."""
     names = "abcde"
     members = [member(name, cpu=3) for name in names]
     one = world(node("n", 4), pod_group(least=3), *members, profile=profile)
@@ -142,7 +142,7 @@ def test_surplus_member_is_rejected_for_its_own_reason() -> None:
 def test_condition_turns_true_after_a_failure(
     profile: KubeSchedulerConfiguration,
 ) -> None:
-    """It does so when enough members have nodes."""
+    """The condition turns True when enough members have nodes."""
     one = world(node("n", 4), pod_group(least=2), *pair(), profile=profile)
     assert condition_of_group(one)[1] == "False"
 
@@ -203,7 +203,7 @@ def test_message_has_the_number_of_victims() -> None:
 
 
 def test_message_of_a_gang_that_may_not_preempt() -> None:
-    """Its pods have ``preemptionPolicy: Never``."""
+    """The members have ``preemptionPolicy: Never``."""
     low = pod("x", 3, on="n", priority=1)
     members = pair(priority=9, preemptionPolicy="Never")
     one = world(node("n", 4), low, pod_group(least=2, priority=9), *members)

@@ -42,7 +42,7 @@ def several(mode: str = "Default") -> dict[str, object]:
 
 
 def test_a_running_pod_becomes_the_user_of_a_new_reservation(play: Any) -> None:
-    """Its usage counts once, and returns to the reservation when the pod ends."""
+    """The pod's usage counts once, and returns to the reservation when the pod ends."""
     played = play(node("n", cpu=4), pod("a", 3, on="n", labels=WEB), over("r", 4), pod("x", 1))
 
     assert played.nodes()["r"] == "n"
@@ -61,7 +61,7 @@ def test_pending_pod_is_retried_after_a_takeover(play: Any) -> None:
 
 
 def test_no_pod_is_taken_over_twice(play: Any) -> None:
-    """Both reservations exist before the pod names one."""
+    """Two reservations exist before the pod names one."""
     pods = [pod(name, 2, on="n", labels=WEB) for name in ("a", "b")]
     reserved = [over(f"r{i}", 2, labels=REQUIRED) for i in range(3)]
     played = play(node("n", cpu=9), *pods, *reserved)
@@ -78,7 +78,7 @@ def test_pods_of_other_owners_are_not_taken_over(play: Any) -> None:
 
 
 def test_pods_that_ignore_reservations_are_taken_over_by_owners_only(play: Any) -> None:
-    """They are taken over if they are owners, and else not."""
+    """A reservation takes over a pod that ignores reservations only if the pod is an owner."""
     ignores = {"scheduling.koordinator.sh/reservation-ignored": "true"}
     others = play(node("n", cpu=4), pod("a", 3, on="n", labels=ignores), over("r", 4))
     assert (others.nodes()["r"], others.uses("a")) == ("", "")
@@ -104,7 +104,7 @@ TOLERATES_ALL = {"operator": "Exists"}
 def test_pods_that_want_another_reservation_are_not_taken_over(
     play: Any, wish: dict[str, str], fields: dict[str, Any], mode: str
 ) -> None:
-    """It holds for all kinds of candidates."""
+    """The rule applies to all kinds of candidates."""
     labels, first = {**WEB, **CANDIDATE}, {"pod.koordinator.sh/pre-allocatable-priority": "9"}
     pods = [
         pod("a", 2, "1Gi", on="n", labels=labels, annotations={**wish, **first}),
@@ -174,7 +174,7 @@ def test_the_annotations_of_a_reservation_count_for_the_pods_that_it_takes_over(
 def test_scores_of_pre_allocation_are_not_normalized(
     fields: dict[str, bool], expected: list[int]
 ) -> None:
-    """They are the utilisation by one pod, or prefer few pods."""
+    """The scores are the utilisation by one pod, or prefer few pods."""
     result = schedule(
         [
             *(node(name, cpu=16) for name in ("a", "b")),
@@ -206,7 +206,7 @@ def test_free_capacity_may_precede_pods(play: Any) -> None:
 
 
 def test_missing_free_capacity_is_reported_by_the_plugin(play: Any) -> None:
-    """It also holds on nodes without candidates, so other plugins need not compare amounts."""
+    """Nodes without candidates report it, too, so other plugins need not compare amounts."""
     full = (node("n", cpu=2), pod("other", 1, on="n"), over("r", 2))
     prefers = config(
         preAllocationConfig={"preferNoPreAllocatedPods": True}, off=("NodeResourcesFit",)
@@ -257,7 +257,7 @@ WHOLE = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "1
 def test_a_reservation_gets_the_devices_of_the_pod_that_it_takes_over(
     play: Any, count: int, expected: list[int]
 ) -> None:
-    """It gets further devices if it reserves more; the rest of the node is free."""
+    """A larger reservation gets further devices; the rest of the node is free."""
     played = play(
         *machine("m", gpus=4),
         on_gpus("a", 2, labels=WEB),
@@ -272,7 +272,7 @@ def test_a_reservation_gets_the_devices_of_the_pod_that_it_takes_over(
 
 
 def test_a_reservation_gets_the_devices_of_all_pods_that_it_takes_over(play: Any) -> None:
-    """All of those pods are inside the reservation."""
+    """The pods that the reservation takes over are inside it."""
     played = play(
         *machine("m", gpus=4),
         on_gpus("a", 1, labels=WEB),
@@ -316,7 +316,7 @@ def test_pods_with_unsuitable_devices_are_not_taken_over(play: Any) -> None:
 def test_a_reservation_gets_the_cpus_of_the_pod_that_it_takes_over(
     play: Any, count: int, expected: str
 ) -> None:
-    """It gets further CPUs if it reserves more."""
+    """A larger reservation gets further CPUs."""
     user = bound_pod("a", 2, on="m", labels=WEB, annotations={STATUS: {"cpuset": "1,5"}})
     labels, template = dict(user.metadata.labels), {"priority": user.spec.priority}
     reserved = over("r", count, memory="1Gi", labels=labels, template=template)

@@ -84,7 +84,7 @@ def test_run_is_the_head_with_its_equal_neighbours() -> None:
 
 
 def test_a_pod_without_run_key_is_its_own_run() -> None:
-    """None means that equality with other pods is unknown."""
+    """A run key of None means that equality with other pods is unknown."""
     queue = make_queue()
     for name in ("a", "b"):
         queue.add(make_pod(name), None, 0.0)
@@ -223,7 +223,7 @@ def test_rejection_without_plugin_is_an_error() -> None:
 
 
 def test_a_pod_removed_during_its_attempt_stays_removed() -> None:
-    """Its outcome is ignored, also if a pod of that name is created again."""
+    """The outcome of the attempt is ignored, also if a pod of that name is created again."""
     queue = make_queue()
     removed = in_flight(queue)
     queue.remove("ns/a")

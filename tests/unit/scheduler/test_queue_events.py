@@ -40,7 +40,7 @@ def test_only_rejecting_plugins_evaluate_events() -> None:
 
 
 def test_unregistered_events_change_nothing() -> None:
-    """It applies to pending pods and to those in flight."""
+    """Pending pods and pods in flight ignore such events."""
     queue = make_queue()
     queue.reject(in_flight(queue), {"Fit"}, set(), "no", 0.0)
     flying = in_flight(queue, "b")
@@ -93,7 +93,7 @@ def test_event_with_several_actions_matches_each_of_them() -> None:
 
 
 def test_requeued_pod_waits_for_the_rest_of_its_backoff() -> None:
-    """It is active immediately if its backoff has ended."""
+    """A requeued pod is active immediately if its backoff has ended."""
     queue = make_queue()
     queue.reject(in_flight(queue, "soon"), {"Fit"}, set(), "no", 0.0)
     queue.on_event(NODE_ADDED, 1.5)
@@ -106,7 +106,7 @@ def test_requeued_pod_waits_for_the_rest_of_its_backoff() -> None:
 
 
 def test_pending_plugin_skips_the_backoff() -> None:
-    """Its event has occurred; another plugin's Queue still means backoff."""
+    """The awaited event has occurred; a Queue of another plugin still means backoff."""
     queue = make_queue({"Fit": HINTS["Fit"], "Volumes": [EventHint("Claim", Action.ADD)]})
     queue.reject(in_flight(queue), {"Fit"}, {"Volumes"}, "not yet", 0.0)
     queue.on_event(ClusterEvent("Claim", Action.ADD), 0.1)
@@ -118,7 +118,7 @@ def test_pending_plugin_skips_the_backoff() -> None:
 
 
 def test_pending_plugin_is_evaluated_after_a_rejecting_one() -> None:
-    """Both evaluate the event; the better result counts."""
+    """The better result of the two plugins counts."""
     queue = make_queue({"Fit": HINTS["Fit"], "Gang": [EventHint("Node", Action.ADD)]})
     queue.reject(in_flight(queue), {"Fit"}, {"Gang"}, "not yet", 0.0)
     queue.on_event(NODE_ADDED, 0.1)
@@ -177,7 +177,7 @@ def test_events_before_the_attempt_and_of_others_do_not_count() -> None:
 
 
 def test_pending_plugin_evaluates_all_events_of_the_attempt() -> None:
-    """Its Queue precedes an earlier Queue of a rejecting plugin."""
+    """A Queue of the pending plugin precedes an earlier Queue of a rejecting one."""
     queue = make_queue({"Fit": HINTS["Fit"], "Volumes": [EventHint("Claim", Action.ADD)]})
     queued = in_flight(queue)
     queue.on_event(NODE_ADDED, 0.1)
@@ -245,7 +245,7 @@ def test_full_event_log_drops_its_older_half() -> None:
 
 
 def test_helpful_change_of_a_pod_requeues_it() -> None:
-    """Neither its neighbour nor a pod whose rejector ignores the change is requeued."""
+    """Other pods, and pods whose rejecting plugin ignores the change, keep waiting."""
     queue = make_queue()
     for name in ("a", "b"):
         queue.reject(in_flight(queue, name), {"Taints"}, set(), "no", 0.0)
@@ -259,7 +259,7 @@ def test_helpful_change_of_a_pod_requeues_it() -> None:
 
 
 def test_a_pod_recreated_under_its_name_starts_over() -> None:
-    """Another uid is another pod, whether or not the deletion was seen."""
+    """A pod with a new uid is another pod, whether or not the deletion was seen."""
     queue = make_queue()
     queue.add(make_pod("a", uid="1"), None, 0.0)
     old = pop(queue)
@@ -318,7 +318,7 @@ def test_metadata_changes_are_distinguished_and_status_is_ignored() -> None:
 
 
 def test_gated_pod_is_not_tried_until_its_gate_opens() -> None:
-    """It was never tried, so there is no backoff; its first attempt counts from then."""
+    """The pod has no backoff, and its first attempt counts from the opening."""
     queue = make_queue()
     closed = make_pod("a", gates=["g", "h"])
     queue.add(closed, None, 0.0)
@@ -388,7 +388,7 @@ def test_a_gate_can_close_after_an_attempt() -> None:
 
 @pytest.mark.parametrize("is_other", [False, True])
 def test_pod_with_a_changed_class_is_retried(is_other: bool) -> None:
-    """It holds for pending pods and pods in flight; other changes do not requeue."""
+    """Pending pods and pods in flight are retried; other changes do not requeue."""
     queue = make_queue()
     queue.reject(in_flight(queue, "waits"), {"Fit"}, set(), "no", 0.0)
     flying = in_flight(queue, "flies")

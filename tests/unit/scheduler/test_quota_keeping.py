@@ -88,7 +88,7 @@ def test_writes_are_rate_limited(embedded: NewEmbedded, monkeypatch: pytest.Monk
 
 
 def test_sibling_status_follows_the_loan(embedded: NewEmbedded) -> None:
-    """Its runtime changes although its own pods do not."""
+    """A sibling's runtime changes although its own pods do not."""
     one = embedded(
         node("n", cpu=10), team("a", 10), team("b", 10), of("x", "a", 8), config=config()
     )
@@ -102,7 +102,7 @@ def test_sibling_status_follows_the_loan(embedded: NewEmbedded) -> None:
 
 
 def test_the_built_in_quotas_are_created(embedded: NewEmbedded) -> None:
-    """They have the maximums of the arguments; the root has the total usage."""
+    """Arguments set the maximums; the root has the total usage."""
     one = embedded(
         NAMESPACE,
         node("n", cpu=10),
@@ -186,7 +186,7 @@ def test_quota_within_its_limits_is_left_alone(embedded: NewEmbedded) -> None:
 def test_revocation_respects_budgets(
     embedded: NewEmbedded, allowed: int, revoked: list[str]
 ) -> None:
-    """It evicts no more pods than a disruption budget allows."""
+    """No more pods are evicted than a disruption budget allows."""
     one = lent(embedded, budget("a", allowed, app="a"), app="a")
     one.cluster.create(of("y", "b", 5))
     work(one, 1)

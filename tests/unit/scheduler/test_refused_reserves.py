@@ -77,7 +77,7 @@ def refusing(*objects: KubeObject) -> Embedded:
 
 
 def test_next_best_node_is_tried() -> None:
-    """It happens in the same attempt, for any number of refused nodes."""
+    """The same attempt tries further nodes, however many are refused."""
     late = [node(f"late{index}", 16) for index in range(20)]
     one = refusing(*late, node("n", 4), pod("p", 1))
 
@@ -85,7 +85,7 @@ def test_next_best_node_is_tried() -> None:
 
 
 def test_equal_pods_take_the_next_best_nodes() -> None:
-    """They are decided in one step only if nothing is reserved."""
+    """The pods are decided in one step only if nothing is reserved."""
     one = refusing(node("late", 16), node("n", 4), *(pod(f"p{index}", 1) for index in range(3)))
 
     assert set(placed(one).values()) == {"n"}
@@ -93,7 +93,7 @@ def test_equal_pods_take_the_next_best_nodes() -> None:
 
 
 def test_a_gang_takes_the_next_best_nodes() -> None:
-    """It holds for each of its members."""
+    """Every member of the gang gets a node that accepts it."""
     late = [node(f"late{index}", 16) for index in range(3)]
     one = refusing(*late, node("n", 4), group("g", 2), *members("g", 2))
 
@@ -101,7 +101,7 @@ def test_a_gang_takes_the_next_best_nodes() -> None:
 
 
 def test_refused_nominated_node_is_replaced() -> None:
-    """Another feasible node is chosen."""
+    """The pod gets another feasible node."""
     nominated = pod("p", 1)
     nominated = replace(nominated, status=replace(nominated.status, nominated_node_name="late"))
     one = refusing(node("late", 16), node("n", 4), nominated)
@@ -110,7 +110,7 @@ def test_refused_nominated_node_is_replaced() -> None:
 
 
 def test_reason_if_every_node_is_refused() -> None:
-    """It is the reason of the best node; a new node is used."""
+    """The reason is the best node's; a new node is used."""
     one = refusing(node("late", 16), pod("p", 1))
     queued = one.scheduler.queue.get("default/p")
     assert queued is not None

@@ -13,7 +13,7 @@ def events(one: Embedded, about: str) -> list[Event]:
 
 
 def test_condition_has_the_observed_generation(embedded: NewEmbedded) -> None:
-    """It is written again after a spec change, even with the same reason."""
+    """A spec change updates the condition even if the reason stays."""
     one = embedded(node("n", taints=["a=1:NoSchedule"]), pod("p"))
     one.scheduler.step()
     one.cluster.patch(Pod, "p", "default", {"spec": {"tolerations": [{"key": "b"}]}})
@@ -26,7 +26,7 @@ def test_condition_has_the_observed_generation(embedded: NewEmbedded) -> None:
 
 
 def test_event_about_a_victim_names_the_preemptor(embedded: NewEmbedded) -> None:
-    """It is the related object, and in the text."""
+    """The preemptor is the event's related object, and in its text."""
     one = embedded(node("n", cpu=1), pod("low", cpu=1, on="n"), pod("high", cpu=1, priority=10))
     one.run_to_fixed_point()
 

@@ -86,7 +86,7 @@ def test_host_ports_are_shown_by_address(page: Any) -> None:
 
 
 def test_reserving_pod_has_its_owner_on_the_page(page: Any) -> None:
-    """It is listed before it is ready, with the owner from its annotation."""
+    """The pod is listed before it is ready, with the owner from its annotation."""
     owner = {"namespace": "default", "name": "trainer", "uid": "7"}
     taken = holder(**as_keywords({CURRENT_OWNER.key: json.dumps(owner)}))
     (item,) = page(taken)["items"]

@@ -282,7 +282,7 @@ def test_several_pods_share_a_reservation_until_it_is_full(play: Any) -> None:
 
 
 def test_allocate_once_reservation_succeeds_after_one_use(play: Any) -> None:
-    """Its remainder is free for all pods."""
+    """The remainder of the reservation is free for all pods."""
     played = play(node("n", cpu=8), reservation("r", 6, on="n", once=True), pod("a", 2, labels=WEB))
     status = played.get("r").status
 
@@ -292,7 +292,7 @@ def test_allocate_once_reservation_succeeds_after_one_use(play: Any) -> None:
 
 
 def test_allocate_once_reservation_has_one_user(play: Any) -> None:
-    """It holds even if both pods arrive before the status shows the first."""
+    """The rule holds even if two pods arrive before the status shows the first."""
     pods = [pod(name, 1, labels=WEB, annotations=affinity()) for name in ("a", "b")]
     played = play(node("n", cpu=8), reservation("r", 6, on="n", once=True), *pods)
 
@@ -300,7 +300,7 @@ def test_allocate_once_reservation_has_one_user(play: Any) -> None:
 
 
 def test_pods_use_a_reservation_of_the_same_step(play: Any) -> None:
-    """It is usable as soon as its status is written."""
+    """The reservation is usable as soon as its status is written."""
     played = play(node("a"), node("b"), reservation("r", 6), pod("p", 4, labels=WEB))
 
     assert played.uses("p") == "r"
@@ -340,7 +340,7 @@ def test_owners_are_pods_controllers_or_labels(
 
 
 def test_a_pod_named_by_a_later_reservation_still_finds_it(play: Any) -> None:
-    """It was pending before the reservation named it."""
+    """The pod was pending before the reservation named it."""
     played = play(node("n", cpu=4), pod("run", 4, on="n"), pod("p", 2), pod("q", 2))
     reserved = reservation("r", 2, owners=[{"object": {"name": "q"}}])
     played.delete(Pod, "run")
@@ -368,7 +368,7 @@ def test_pending_owners_are_retried_when_a_reservation_appears(play: Any) -> Non
 
 
 def test_changed_reservation_applies_to_new_pods(play: Any) -> None:
-    """Its users stay."""
+    """The present users of the reservation stay."""
     played = play(node("n", cpu=4), reservation("r", 4, on="n"), pod("a", 1, labels=WEB))
     played.one.cluster.patch(Reservation, "r", "", {"spec": {"unschedulable": True}})
     played.add(pod("b", 1, labels=WEB))
@@ -417,7 +417,7 @@ def test_pod_with_affinity_uses_only_a_reservation(play: Any) -> None:
 
 
 def test_reservation_taints_need_tolerations(play: Any) -> None:
-    """They are in the reservation affinity or, without one, in the pod's tolerations."""
+    """Tolerations are in the reservation affinity or, without one, in the pod's spec."""
     taint = {"key": "pool", "value": "warm", "effect": "NoSchedule"}
     objects = (node("n", cpu=8), reservation("r", 2, on="n", taints=[taint]))
     tolerating = affinity(tolerations=[{"key": "pool", "operator": "Exists"}])
@@ -498,7 +498,7 @@ def test_tightest_reservation_wins(play: Any) -> None:
 
 
 def test_smallest_order_label_wins(play: Any) -> None:
-    """It holds on one node, and among nodes."""
+    """The label decides on one node, and among nodes."""
     order = "scheduling.koordinator.sh/reservation-order"
     played = play(
         node("a", cpu=16),
@@ -558,7 +558,7 @@ def test_full_node_accepts_owners_of_its_reservation(play: Any) -> None:
 
 
 def test_restart_restores_users_of_reservations(play: Any) -> None:
-    """They are in annotations and status, in any order of arrival."""
+    """Users are in annotations and status, in any order of arrival."""
     used = {ALLOCATED.key: f'{{"name":"r","uid":"{uid("r")}"}}'}
     running = pod("a", 3, on="n", labels=WEB, annotations=used)
     played = play(node("n", cpu=4), reservation("r", 4, on="n"), running, pod("b", 1, labels=WEB))
@@ -586,7 +586,7 @@ def test_a_reservation_expires_and_is_removed(play: Any) -> None:
 
 
 def test_zero_ttl_never_expires(play: Any) -> None:
-    """It holds even with an explicit expiry time."""
+    """An explicit expiry time has no effect beside a zero ttl."""
     reserved = reservation("r", 4, on="n", ttl="0s", expires="2023-11-15T00:00:00Z")
     played = play(node("n", cpu=4), reserved).pass_time(100 * 3600)
 
@@ -603,7 +603,7 @@ def test_a_reservation_ends_with_its_node(play: Any) -> None:
 
 
 def test_reservation_without_its_node_is_scheduled_again(play: Any) -> None:
-    """Another scheduler whose bind failed does this; until then nothing is held."""
+    """A scheduler whose bind failed clears the node; until then nothing is held."""
     played = play(node("n", cpu=4), reservation("r", 4, on="n"))
     lost = {"status": {"phase": "Pending", "nodeName": None, "allocatable": None}}
     played.one.cluster.patch(Reservation, "r", "", lost, "status")
@@ -627,7 +627,7 @@ def test_deleting_a_reservation_leaves_its_users_where_they_are(play: Any) -> No
 
 
 def test_reservations_are_not_preempted(play: Any) -> None:
-    """It holds at any priority; pods beside them may be."""
+    """Reservations of any priority stay; pods beside them may be victims."""
     low = reservation("r", 3, on="n", template={"priority": -5})
     played = play(node("n", cpu=4), low, pod("p", 2, priority=1000))
 
@@ -636,7 +636,7 @@ def test_reservations_are_not_preempted(play: Any) -> None:
 
 
 def test_a_scheduler_without_the_plugin_leaves_reservations_alone(embedded: NewEmbedded) -> None:
-    """They stay pending, and hold nothing."""
+    """Reservations stay pending, and hold nothing."""
     played = Played(embedded(node("n", cpu=4), reservation("r", 4), pod("p", 4)))
 
     assert played.nodes() == {"r": "", "p": "n"}
@@ -705,7 +705,7 @@ def test_gang_starts_on_its_reservations(play: Any) -> None:
 
 
 def test_reservations_of_a_gang_are_all_reported(play: Any) -> None:
-    """It includes those that would have had a node."""
+    """Reservations that would have had a node are reported, too."""
     label = {"pod-group.scheduling.sigs.k8s.io": "g"}
     reserved = [reservation(f"r{i}", 2, labels=label) for i in range(2)]
     on = config("Coscheduling", at=("preEnqueue", "permit", "reserve", "postBind"))
@@ -731,7 +731,7 @@ def test_reservation_of_an_incomplete_gang_is_reported() -> None:
 
 
 def test_reservations_do_not_count_in_quotas(play: Any) -> None:
-    """Their users do, and the quota may refuse those."""
+    """Users of the reservations count, and the quota may reject them."""
     label = {"quota.scheduling.koordinator.sh/name": "q"}
     quota = made(
         "ElasticQuota",
@@ -780,7 +780,7 @@ def test_users_of_a_deleted_reservation_are_cleaned_with_the_gate(on: bool) -> N
 def test_recreated_node_holds_nothing_for_expired_reservations(
     embedded: NewEmbedded,
 ) -> None:
-    """They expired with the node: all of it is free."""
+    """The reservations expired with the node: all of the new one is free."""
     one = embedded(node("n", cpu=4), reservation("r", 4), config=config())
     one.run_to_fixed_point()
 

@@ -52,7 +52,7 @@ def cpus_of(played: Played, name: str) -> str:
 
 
 def test_reservation_holds_devices(play: Any) -> None:
-    """It has the annotation of a pod, and others get the rest."""
+    """The reservation has a pod's device annotation, and other pods get the rest."""
     played = play(
         *machine("m", gpus=4),
         reservation("r", 1, requests={GPU: 2}),
@@ -66,7 +66,7 @@ def test_reservation_holds_devices(play: Any) -> None:
 
 
 def test_owners_get_reserved_devices(play: Any) -> None:
-    """They get them one by one, also where others are free."""
+    """Owners get reserved devices one by one, even if others are free."""
     played = play(*machine("m", gpus=4), gpus(1, "first"))
     played.add(reservation("r", 1, requests={GPU: 2}))
     played.add(gpus(1, "a", labels=WEB)).add(gpus(1, "b", labels=WEB))
@@ -94,7 +94,7 @@ def test_an_aligned_owner_takes_free_devices_on_top(play: Any) -> None:
 def test_additional_devices_come_after_reserved_ones(
     play: Any, kept: int, count: int, expected: list[int]
 ) -> None:
-    """They are near the held ones, which would otherwise stay unused."""
+    """The devices are near the reserved ones, which would otherwise stay unused."""
     played = play(*machine("m", gpus=4), gpus(2, "before"))
     played.add(reservation("r", 1, requests={GPU: kept})).delete(Pod, "before")
     played.add(gpus(count, "p", labels=WEB), gpus(4 - count, "other"))
@@ -147,7 +147,7 @@ def test_a_restricted_reservation_gives_its_own_devices_or_none(play: Any) -> No
 
 
 def test_devices_are_released_with_users_and_reservation(play: Any) -> None:
-    """They return to the owners first, then to all pods."""
+    """Devices return from a user to the owners, and from the reservation to all pods."""
     played = play(*machine("m", gpus=2), reservation("r", 1, requests={GPU: 2}))
     played.add(gpus(2, "a", labels=WEB), gpus(1, "other")).delete(Pod, "a")
     assert played.nodes()["other"] == ""
@@ -179,7 +179,7 @@ def test_devices_are_among_the_amounts_of_a_reservation(embedded: NewEmbedded, p
 
 
 def test_owners_use_up_the_cores_of_a_resized_reservation(embedded: NewEmbedded) -> None:
-    """Its status has their amounts; others get the devices beside it and no more."""
+    """The status has the owners' amounts; other pods get only the devices beside them."""
     played = resizing(embedded, *machine("m", gpus=4), reservation("r", 1, requests={GPU: 2}))
     half = {CORE: 100, RATIO: 100}
     played.add(pod("a", 1, requests=half, labels=WEB))

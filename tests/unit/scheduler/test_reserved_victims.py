@@ -41,7 +41,7 @@ def holder(cpu: int) -> Pod:
 
 @BOTH
 def test_no_eviction_of_users_whose_room_stays_reserved(config: Any) -> None:
-    """Their amounts go back to the reservation, which is for other pods."""
+    """The users' amounts return to the reservation, which is for other pods."""
     warm = reservation("warm", 4, on="n")
     gang = members("g", 2, 2, priority=HIGH)
     one = world(node("n", cpu=4), warm, user("u", 4), group("g", 2), *gang, config=config)

@@ -21,7 +21,7 @@ GPU_NODE: dict[str, Any] = {"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-
 
 
 def test_pods_of_a_recreated_node_count_again(embedded: NewEmbedded) -> None:
-    """Their allocations are not lost."""
+    """The node's pods keep their allocations without the node object."""
     one = embedded(node("n", cpu=1), pod("b", cpu=1, on="n"))
     one.scheduler.step()
     one.cluster.delete(Node, "n")
@@ -36,7 +36,7 @@ def test_pods_of_a_recreated_node_count_again(embedded: NewEmbedded) -> None:
 
 
 def test_pod_deleted_with_its_node_does_not_return(embedded: NewEmbedded) -> None:
-    """Neither does a finished one."""
+    """A pod that finished without its node does not return, too."""
     one = embedded(node("n", cpu=2), pod("b", cpu=1, on="n"), pod("c", cpu=1, on="n"))
     one.scheduler.step()
     one.cluster.delete(Node, "n")
@@ -116,7 +116,7 @@ def test_labels_that_come_with_the_bind_count(embedded: NewEmbedded) -> None:
 
 
 def test_warming_up_leaves_no_trace(embedded: NewEmbedded) -> None:
-    """It decides without placing pods, and later decisions are the same."""
+    """Warming up places no pod, and later decisions are the same."""
     objects = (node("n", cpu=1), node("m", cpu=1), pod("p", cpu=1), pod("q", cpu=1))
     one, cold = embedded(*objects), embedded(*objects)
     one.scheduler.warm_up()

@@ -125,7 +125,7 @@ def test_smaller_minimum_starts_a_waiting_gang(profile: KubeSchedulerConfigurati
 
 
 def test_label_names_another_kind_of_group() -> None:
-    """Both kinds are called PodGroup: the group of the spec counts, and the pod has a warning."""
+    """The group of the spec counts, and the pod has a warning."""
     other = made(
         "PodGroup",
         "train",
@@ -200,7 +200,7 @@ def test_the_summary_shows_the_group() -> None:
 
 
 def test_disruption_modes_of_both_releases_are_read() -> None:
-    """It is a string in v1alpha2, and a union from 1.37 on."""
+    """The mode is a string in v1alpha2, and a union from 1.37 on."""
     decoded = [
         pod_group(release="1.36", disruptionMode="PodGroup"),
         pod_group(release="1.36", disruptionMode="Pod"),

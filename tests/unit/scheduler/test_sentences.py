@@ -242,7 +242,7 @@ def test_every_reason_of_a_plugin_has_a_sentence() -> None:
 
 @pytest.mark.parametrize("reason", WHOLE)
 def test_composed_reasons_have_a_sentence(reason: str) -> None:
-    """They contain names and amounts."""
+    """Composed reasons contain names and amounts."""
     assert has_sentence(reason), reason
 
 

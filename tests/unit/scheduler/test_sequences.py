@@ -162,7 +162,7 @@ def test_sequence_ends_before_a_long_streak_for_a_batch(sequences: list[int]) ->
 
 
 def test_pod_that_fits_nowhere_ends_a_sequence(sequences: list[int]) -> None:
-    """It is rejected with its reason, and the pods behind it get their devices."""
+    """The pod is rejected with its reason, and the pods behind it get their devices."""
     pending = [aligned(f"p{at}", 1 + 3 * (at == 1)) for at in range(3)]
     one = embedded(*machine("m", gpus=2), *pending, config=PLACES, report=False)
     outcomes = step(one)

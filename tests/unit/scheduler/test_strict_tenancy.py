@@ -54,7 +54,7 @@ def users(one: Embedded) -> list[str]:
 
 @pytest.mark.parametrize("labels", [{}, {IGNORED: "true"}, WEB, {**WEB, IGNORED: "true"}])
 def test_reservation_of_a_tenant_is_not_used_by_another(labels: dict[str, str]) -> None:
-    """Neither a label that ignores reservations nor the owners' label helps."""
+    """A label that ignores reservations, or the owners' label, does not help."""
     evil = pod("evil", cpu=4, namespace="evil", labels=labels)
     assert place(evil) == {"evil": ""}
     bank = pod("bank", cpu=4, namespace="bank", labels=WEB)
@@ -63,7 +63,7 @@ def test_reservation_of_a_tenant_is_not_used_by_another(labels: dict[str, str]) 
 
 @pytest.mark.parametrize("labels", [{IGNORED: "true"}, WEB])
 def test_labels_count_without_the_gate(labels: dict[str, str]) -> None:
-    """It matches the original."""
+    """Without the gate the scheduler decides as the original."""
     evil = pod("evil", cpu=4, namespace="evil", labels=labels)
     assert place(evil, gates=FeatureGates.parse("")) == {"evil": "n1"}
 
@@ -87,7 +87,7 @@ def test_owner_with_an_explicit_namespace_counts() -> None:
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("labels", [{}, WEB, {**WEB, **CANDIDATE}])
 def test_forged_user_takes_nothing_from_the_reservation(labels: dict[str, str], once: bool) -> None:
-    """It counts beside the reservation in any order, and the owner fits."""
+    """The forged user counts beside the reservation in any order, and the owner fits."""
     one = Embedded(config(), now_s=START_S, gates=STRICT)
     forged = pod("evil", cpu=4, on="n1", namespace="evil", labels=labels, annotations=FORGED)
     one.load([node("n1", cpu=8), forged, of_bank("hold", on="n1", once=once)])
@@ -124,7 +124,7 @@ def test_user_with_changing_labels_is_tracked(
     changes: list[dict[str, str]],
     in_cluster: bool,
 ) -> None:
-    """It uses the reservation while it is an owner, in any order of events."""
+    """The pod uses the reservation while it is an owner, in any order of events."""
     one = Embedded(config(), now_s=START_S, gates=STRICT)
     running = pod("a", cpu=2, on="n1", namespace=of, labels=labels, annotations=FORGED)
     more: dict[str, Any] = {"preAllocation": True, **CLUSTER} if in_cluster else {}

@@ -146,7 +146,7 @@ def test_unused_column_is_reused() -> None:
 
 
 def test_resource_is_evaluated_after_its_column_was_reused() -> None:
-    """Its column may have had another resource meanwhile."""
+    """Another resource may have used the column meanwhile."""
     replayed = ReplayOutcomes(1)
     for number in range(12):
         replayed.do(2 * number, ("pod", number % 6, 3))

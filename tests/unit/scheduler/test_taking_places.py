@@ -113,7 +113,7 @@ def test_refused_eviction_is_retried() -> None:
 
 
 def test_nominated_node_is_kept(embedded: NewEmbedded) -> None:
-    """It is kept from less important pods, also after the victims have terminated."""
+    """Less important pods do not get the node, also after the victims have terminated."""
     one = embedded(node("n", cpu=1), pod("low", cpu=1, on="n"), pod("p", cpu=1, priority=10))
     one.scheduler.step(limit=1)
     one.cluster.create(pod("thief", cpu=1, priority=5))
@@ -147,7 +147,7 @@ def test_disruption_budgets_are_kept_if_possible(embedded: NewEmbedded) -> None:
 
 
 def test_never_preempting_pod_waits(embedded: NewEmbedded) -> None:
-    """Its message has the reason."""
+    """The message has the reason."""
     one = embedded(
         node("n", cpu=1),
         pod("low", cpu=1, on="n"),

@@ -138,7 +138,7 @@ def test_change_of_any_rack_requeues_the_group(
 def test_late_members_join_the_rack_of_the_others(
     profile: KubeSchedulerConfiguration,
 ) -> None:
-    """Another rack has more capacity."""
+    """The other rack has more capacity."""
     one = world(*rack("r1", 2), group(2), *members(2), profile=profile)
     one.load([*rack("r2", 3), member("m9", cpu=1)])
     run_until(one)
@@ -147,7 +147,7 @@ def test_late_members_join_the_rack_of_the_others(
 
 
 def test_nodes_without_the_label_are_left_out() -> None:
-    """Their capacity does not matter."""
+    """The capacity of nodes without the label does not matter."""
     one = world(node("plain", 64), *rack("r1", 1), group(2), *members(2))
 
     assert racks(one) == ["r1", "r1"]
@@ -216,7 +216,7 @@ def test_the_weights_of_the_configuration_choose_the_rack() -> None:
 
 
 def test_without_a_generator_the_constraint_has_no_effect() -> None:
-    """Both members fit on the two nodes, but not in one rack."""
+    """The two members fit on two nodes, but not in one rack."""
     off = {"disabled": [{"name": "TopologyPlacementGenerator"}]}
     one = world(
         *rack("r1", 1),
@@ -276,7 +276,7 @@ def test_group_without_a_placement_is_explained(profile: KubeSchedulerConfigurat
 
 
 def test_late_member_is_explained_by_the_rack_of_the_others() -> None:
-    """Another rack has room; without members on nodes it would take the group."""
+    """Without placed members, the other rack would take the group."""
     running = [member(f"m{at}", cpu=4, on="r10") for at in range(1)]
     one = world(*rack("r1", 1), *rack("r2", 1), group(1), *running, member("late", cpu=1))
 
@@ -298,7 +298,7 @@ def test_group_without_labelled_nodes_is_explained() -> None:
 
 
 def test_group_that_fits_is_explained_with_the_rack_that_it_gets() -> None:
-    """Neither on the emptiest node nor beside another member of another rack."""
+    """The explanation names the nodes that the members get, not the emptiest node."""
     used = pod("used", 1, "1Gi", on="r11")
     there = [*rack("r1", 2), *rack("r2", 3), used, group(2), *members(2)]
     one = embedded(*there, config=PROFILES[0], gates=ON)

@@ -95,7 +95,7 @@ def test_others_do_not_use_the_reservation(embedded: NewEmbedded) -> None:
 
 
 def test_a_gang_that_needs_reservations_finds_them_in_one_rack(embedded: NewEmbedded) -> None:
-    """Each is used once; the rack with a single one does not suffice, even with empty nodes."""
+    """A reservation is used once: the rack with one does not suffice, even with empty nodes."""
     reserved = [reservation(f"r{n}", 2, on=f"h{n}", once=True) for n in (1, 5, 6)]
     needs = {**OWNERS, "annotations": affinity()}
     one = world(

@@ -102,7 +102,7 @@ def test_bound_pod_has_a_trace_from_its_watch_event_to_its_bind() -> None:
 def test_pods_deleted_between_terms_of_leadership_are_not_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They would take the place of pods of the next term: the number of traced pods is bounded."""
+    """The number of traced pods is bounded, and pods of the next term need it."""
     monkeypatch.setattr("koordinator.scheduler.features.traces.MAX_PODS", 1)
     world = TracedWorld()
     world.cluster.load([node("a", cpu=4), pod("large", cpu=9)])
@@ -118,7 +118,7 @@ def test_pods_deleted_between_terms_of_leadership_are_not_kept(
 
 
 def test_attempts_without_a_node_are_in_the_trace() -> None:
-    """Each has plugin and reason; the queue begins after the last of them."""
+    """Each attempt has plugin and reason; the queue begins after the last of them."""
     world = TracedWorld()
     world.cluster.load([node("a", cpu=1), pod("p", cpu=2)])
     world.step()
@@ -138,7 +138,7 @@ def test_attempts_without_a_node_are_in_the_trace() -> None:
 
 
 def test_deleted_pod_leaves_nothing() -> None:
-    """Neither a span nor a record of a pending pod."""
+    """No span and no record of the pending pod remain."""
     world = TracedWorld()
     world.cluster.load([node("a", cpu=1), pod("p", cpu=2)])
     world.step()
@@ -160,7 +160,7 @@ def test_bound_pods_leave_no_record() -> None:
 
 
 def test_pods_that_others_bind_leave_no_record() -> None:
-    """Neither a pod of another scheduler nor one that its author binds while it waits."""
+    """The pods are another scheduler's, or bound by a user while they wait."""
     world = TracedWorld()
     foreign = pod("foreign", cpu=1)
     foreign = replace(foreign, spec=replace(foreign.spec, scheduler_name="other"))

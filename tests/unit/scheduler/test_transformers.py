@@ -30,7 +30,7 @@ def test_replaced_resources_count_before_and_after_the_bind() -> None:
 
 
 def test_pod_without_priority_has_that_of_its_class() -> None:
-    """It preempts and is preempted by that priority."""
+    """The pod preempts and is preempted by the priority of its class."""
     labels = {"koordinator.sh/priority-class": "koord-prod"}
     for gates, goes in (("", False), ("PriorityTransformer=true", True)):
         one = world(gates)

@@ -128,7 +128,7 @@ def test_an_important_pod_and_one_of_the_tree_stay() -> None:
 
 
 def test_a_gang_goes_as_a_whole() -> None:
-    """One of its members has to go, so the other one goes, too."""
+    """One member of the gang has to go, so the other one goes, too."""
     nodes = [*rack("x", 2, 2), *rack("y", 2)]
     gang = pod_group("g", 2, disruptionMode={"all": {}})
     running = [member("g0", "g", cpu=2, nodeName="x0"), member("g1", "g", cpu=2, nodeName="y0")]

@@ -147,7 +147,7 @@ def test_refusal_is_a_known_outcome() -> None:
 
 
 def test_pod_bound_by_another_scheduler_is_not_pending() -> None:
-    """Its condition is true."""
+    """The condition of the pod is true."""
     cluster, _, scheduler = started(node("n"), node("m", unschedulable=True), pod("p"))
     MemoryCluster.bind(cluster, [Binding("default", "p", "m")])
     scheduler.step()

@@ -111,7 +111,7 @@ def test_device_with_an_unknown_allocation_is_not_reallocated(loses: str) -> Non
 
 
 def test_deleted_claim_is_resolved() -> None:
-    """Its device goes to the other pod."""
+    """The device of the deleted claim goes to the other pod."""
     cluster, clock, scheduler = two_pods_for_one_gpu("request")
     cluster.is_silent, cluster.is_late = False, False
     cluster.delete(Pod, "p", "default")

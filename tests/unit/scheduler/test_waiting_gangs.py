@@ -382,7 +382,7 @@ def test_lower_minimum_causes_an_attempt() -> None:
 
 
 def test_new_member_causes_an_attempt() -> None:
-    """It may be the one that fits, although nothing was freed."""
+    """The new member may fit although nothing was freed."""
     large = member("g-0", "g", 3)
     one = embedded(node("a", 2), group("g", 1), large, config=gangs_only())
     come_to_rest(one)

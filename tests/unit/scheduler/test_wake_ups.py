@@ -171,7 +171,7 @@ def test_the_event_requeues_the_pod(plugin: str, waiting: Pod, event: ClusterEve
 
 @pytest.mark.parametrize("part", ["DeviceShare", "NodeNUMAResource"])
 def test_reservation_registers_the_events_of_the_plugins_that_it_uses(part: str) -> None:
-    """It rejects nodes for their reasons beside a hold."""
+    """Reservation rejects nodes for reasons of these plugins, too."""
     specs = {one.name: one for one in builtin_plugins()}
     actions: defaultdict[str, Action] = defaultdict(lambda: Action(0))
     for event in specs["Reservation"].events:

@@ -125,7 +125,7 @@ def test_pods_wait_for_their_workload_whatever_its_policy(
 def test_pods_of_the_basic_policy_are_scheduled_individually(
     profile: KubeSchedulerConfiguration,
 ) -> None:
-    """One of two fits: it is bound without gang annotations."""
+    """One of two pods fits: it is bound without gang annotations."""
     one = world(profile, node("n", 1), workload(gang=0), *workers(2))
 
     (name,) = placed(one)
@@ -157,7 +157,7 @@ def test_groups_of_a_workload_do_not_wait_for_each_other(
 
 @EITHER
 def test_finished_members_do_not_count(profile: KubeSchedulerConfiguration) -> None:
-    """One of two has succeeded: a new one alone does not suffice, as in the original."""
+    """One of two members has succeeded: a new one alone does not suffice, as in the original."""
     one = world(profile, node("n", 9), workload(gang=2), *workers(2))
     one.cluster.patch(Pod, "gang-0", "default", {"status": {"phase": "Succeeded"}}, "status")
     one.cluster.delete(Pod, "gang-1", "default", grace_period_s=0)
@@ -252,7 +252,7 @@ def test_taint_rules_are_read_in_the_version_of_the_release() -> None:
 
 @pytest.mark.parametrize("level", [KubeVersion(33), KubeVersion(34)])
 def test_before_1_35_the_gate_of_taints_covers_their_rules(level: KubeVersion) -> None:
-    """Those releases have no gate of rules: kube-scheduler reads them with DRADeviceTaints."""
+    """Kube-scheduler of those releases reads rules with the gate DRADeviceTaints."""
     kinds = {
         gates: [
             kind

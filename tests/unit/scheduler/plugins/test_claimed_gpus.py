@@ -76,7 +76,7 @@ def test_pod_that_requests_a_claimed_gpu_waits(embedded: NewEmbedded) -> None:
 
 
 def test_owner_of_a_reservation_gets_the_gpu_of_a_released_claim(embedded: NewEmbedded) -> None:
-    """It needs 2 of 3 GPUs; each of two reservations has one, and it can use one reservation."""
+    """The owner needs 2 of 3 GPUs and can use one of two reservations, which have one GPU each."""
     reserved = [reservation(name, 1, "1Gi", requests=WHOLE, ttl="3000s") for name in ("r0", "r1")]
     two = {"koordinator.sh/gpu": 200}
     owner = pod("b", 1, requests=two, labels={"app": "web"}, annotations=affinity())
@@ -100,7 +100,7 @@ def test_owner_of_a_reservation_gets_the_gpu_of_a_released_claim(embedded: NewEm
 
 
 def test_pod_that_claims_a_requested_gpu_waits(embedded: NewEmbedded) -> None:
-    """Its message names the holder, and it gets the GPU once the other pod is deleted."""
+    """The message names the GPU's holder, and the pod gets the GPU once the holder is deleted."""
     one = embedded(*offered(), claim("c"), pod("b", requests=WHOLE), config=BOTH_WAYS)
     assert places(one) == {"b": "n"}
 
@@ -137,7 +137,7 @@ def test_both_ways_fill_a_node_together(embedded: NewEmbedded) -> None:
 
 
 def test_pod_with_claims_and_requests_gets_distinct_gpus(embedded: NewEmbedded) -> None:
-    """Its claims avoid the GPUs of its requests."""
+    """Claims avoid the GPUs of the pod's requests."""
     one = embedded(*offered(), claim("c"), user("a", "c", requests=WHOLE), config=BOTH_WAYS)
 
     assert places(one) == {}
@@ -174,7 +174,7 @@ def test_requested_amounts_are_not_available_to_claims(embedded: NewEmbedded) ->
 
 
 def test_claim_without_amount_gets_a_whole_gpu(embedded: NewEmbedded) -> None:
-    """It also applies to GPUs that can be shared."""
+    """A claim without amount takes whole GPUs, even those that can be shared."""
     one = embedded(
         *offered(shares=True), claim("c"), claim("d", core="1", memory="1Gi"), user("a", "c"),
         config=BOTH_WAYS, gates=SHARING,

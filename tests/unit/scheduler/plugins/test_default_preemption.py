@@ -87,7 +87,7 @@ def test_one_large_victim_spares_more_important_pods(world: World) -> None:
 
 
 def test_pods_of_the_same_or_higher_priority_stay(world: World) -> None:
-    """There are no victims among them."""
+    """Preemption needs victims of lower priority."""
     state = world(*full("n", pod("same", cpu=4, priority=10, on="n")))
 
     assert preempt(state, pod("p", cpu=1, priority=10)) == PostFilterResult(
@@ -120,7 +120,7 @@ def test_budget_is_violated_last(world: World) -> None:
 
 
 def test_budget_with_disruptions_left_protects_nothing(world: World) -> None:
-    """Its pods are victims like others."""
+    """Pods of a budget with disruptions left are victims like others."""
     state = world(
         *full("a", pod("a1", cpu=4, priority=0, labels=WEB, on="a")),
         *full("b", pod("b1", cpu=4, priority=5, on="b")),
@@ -200,7 +200,7 @@ def test_only_as_many_nodes_as_configured_are_tried(world: World) -> None:
 
 
 def test_preemption_policy_never_prevents_evictions(world: World) -> None:
-    """It applies at any priority."""
+    """A pod with ``preemptionPolicy: Never`` evicts no pod of any priority."""
     state = world(*full("n", pod("low", cpu=4, on="n")))
     meek = pod("p", cpu=1, priority=10, preemptionPolicy="Never")
 
@@ -224,7 +224,7 @@ def test_pod_waits_for_its_terminating_victims(world: World) -> None:
 
 
 def test_pod_deleted_for_another_reason_is_not_waited_for(world: World) -> None:
-    """It was deleted by a user and may take long to terminate."""
+    """A pod that a user deleted may take long to terminate."""
     state = world(
         *full("n", pod("ending", cpu=2, deleted=True, on="n"), pod("low", cpu=2, on="n")),
     )
@@ -270,7 +270,7 @@ def test_reason_without_lower_priority_pods_is_reported(world: World) -> None:
 
 
 def test_evicting_pods_makes_room_for_ports_and_lifts_anti_affinity(world: World) -> None:
-    """It also restores a spread: victims are pods that block, not only pods that use capacity."""
+    """Victims are pods that block, by a spread too, not only pods that use capacity."""
     state = world(
         node("n", zone="a"),
         node("m", zone="b", taints=["a=1:NoSchedule"]),

@@ -174,7 +174,7 @@ def test_memory_and_core_are_limits_of_their_own(world: World) -> None:
 
 
 def test_unhealthy_devices_are_not_allocated(world: World) -> None:
-    """One of two devices is left."""
+    """The healthy one of two devices remains."""
     state = world(node("n"), device("n", gpus=2, unhealthy=[0]))
     plugin = built(PLUGIN, state)
 
@@ -183,7 +183,7 @@ def test_unhealthy_devices_are_not_allocated(world: World) -> None:
 
 
 def test_nodes_without_device_object_are_left_to_their_kubelet(world: World) -> None:
-    """Such nodes pass without allocation; so does a Device object without GPUs."""
+    """Nodes without a Device object, or without GPUs in it, pass without an allocation."""
     state = world(node("n"), node("reported"), device("reported", gpus=0))
     pending = gpu_pod("p", gpu=100)
 
@@ -204,7 +204,7 @@ def test_pods_without_gpus_pass_everywhere(world: World) -> None:
 
 @pytest.mark.parametrize(("strategy", "minor"), [("LeastAllocated", 2), ("MostAllocated", 1)])
 def test_share_goes_to_the_preferred_device(world: World, strategy: str, minor: int) -> None:
-    """It is the emptiest, or the fullest that has room; ties go to the lowest minor."""
+    """The preferred device is the emptiest, or the fullest that has room; the lowest minor wins."""
     state = world(
         node("n"),
         device("n", gpus=4),
@@ -218,7 +218,7 @@ def test_share_goes_to_the_preferred_device(world: World, strategy: str, minor: 
 
 
 def test_reserve_refuses_a_node_that_became_full(world: World) -> None:
-    """It refuses for the same reason as the filter."""
+    """The reason is the one of the filter."""
     state = world(node("n"), device("n", gpus=1), gpu_pod("a", "n", gpu=50, minors=[0]))
 
     assert reserve(state, gpu_pod("p", gpu=60)) == Refusal(REASON, resolvable=True)

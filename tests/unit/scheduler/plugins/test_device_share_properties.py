@@ -21,7 +21,7 @@ from koordinator.scheduler.snapshot import Snapshot
 )
 @given(data=st.data())
 def test_allocation_equals_that_of_a_new_plugin(data: st.DataObject) -> None:
-    """It holds while pods of few kinds are created and deleted."""
+    """An allocation stays the same while pods of few kinds are created and deleted."""
     state = world(*data.draw(machines("m0")), *data.draw(machines("m1")))
     plugin, kinds = built(PLUGIN, state), [data.draw(machine_pods()) for _ in range(3)]
     for attempt in range(data.draw(st.integers(1, 25))):

@@ -242,7 +242,7 @@ def test_claim_with_256_consumers_is_refused(embedded: NewEmbedded) -> None:
 
 
 def test_explanations_name_the_device_and_the_selector(embedded: NewEmbedded) -> None:
-    """They also name the claim that holds a suitable device."""
+    """The explanation also names the claim that holds a suitable device."""
     wants = f'device.attributes["{DRIVER}"].index == 0'
     one = embedded(
         node("n"), slice_of("n", 2), GPUS, claim("c", 1, wants), claim("d", 1, wants),
@@ -338,7 +338,7 @@ def test_rule_without_selector_matches_no_device_from_v1_on(
 def test_a_rule_taints_the_devices_that_it_selects(
     embedded: NewEmbedded, selector: dict[str, str], left: list[str]
 ) -> None:
-    """It selects by driver, pool and device; without its gate it has no effect."""
+    """A rule selects by driver, pool and device; without its gate it has no effect."""
     objects = (node("n"), slice_of("n", 2), GPUS, claim("c"), user("p", "c"), rule("r", **selector))
     one = embedded(*objects, gates=RULES)
     one.run_to_fixed_point()
@@ -512,7 +512,7 @@ def test_partitions_are_not_allocated_without_the_gate(embedded: NewEmbedded) ->
 
 
 def test_explanations_name_slices_that_skip_operations(embedded: NewEmbedded) -> None:
-    """Their devices consume no counters; no gate would help."""
+    """Devices of such a slice consume no counters, and no gate would help."""
     skipping = slice_of(
         "n",
         0,
@@ -530,7 +530,7 @@ def test_explanations_name_slices_that_skip_operations(embedded: NewEmbedded) ->
 
 
 def test_explanations_name_the_missing_amount(embedded: NewEmbedded) -> None:
-    """It is used capacity, counters of others, or a gate that is off."""
+    """The amount is used capacity, counters of other devices, or behind a gate that is off."""
     gates = FeatureGates.parse("DRADeviceBindingConditions=false")
     full = {"name": "full", "allowMultipleAllocations": True, "capacity": {"mem": {"value": "2"}}}
     slow = {"name": "slow", "bindingConditions": ["Up"], "bindingFailureConditions": ["Down"]}
@@ -729,7 +729,7 @@ def check(one: Embedded) -> None:
 
 @pytest.mark.parametrize("now_s", [START_S])
 def test_pods_without_claims_are_skipped(embedded: NewEmbedded, now_s: float) -> None:
-    """They are neither gated nor filtered."""
+    """Pods without claims are neither gated nor filtered."""
     one = embedded(node("n"), slice_of("n", 1), pod("p"))
 
     assert places(one) == {"p": "n"}

@@ -104,7 +104,7 @@ def test_the_outcome_names_the_plugin(embedded: NewEmbedded) -> None:
 
 
 def test_unused_quota_is_lent_to_another(embedded: NewEmbedded) -> None:
-    """It is lent up to the borrower's maximum; both together do not exceed the total."""
+    """The borrower's maximum limits the loan; the two quotas do not exceed the total."""
     nodes = node("n1", cpu=10)
     one = embedded(
         nodes, team("a", 8, 5), team("b", 8, 5), *(of(f"a{i}", "a") for i in range(9)),
@@ -141,7 +141,7 @@ def test_pods_without_label_are_in_the_quota_of_their_namespace(embedded: NewEmb
 
 
 def test_the_default_quota_has_the_maximum_of_the_arguments(embedded: NewEmbedded) -> None:
-    """Its object overrides that maximum."""
+    """The object of the default quota overrides the maximum of the arguments."""
     limited = config(defaultQuotaGroupMax={"cpu": "1"})
     one = embedded(ENOUGH, of("x"), of("y"), config=limited)
     assert bound(one.scheduler.step()) == ["x"]
@@ -249,7 +249,7 @@ def test_usage_is_guaranteed_with_its_gate() -> None:
 
 
 def test_gates_are_read_as_the_original_reads_them() -> None:
-    """Some are on by default; gates without effect here are known by name."""
+    """Some gates are on by default; gates without effect here are known by name."""
     gates = FeatureGates.parse(
         "MultiQuotaTree=true,DisableDefaultQuota=false,ContextualLogging=true", V1_35
     )
@@ -384,7 +384,7 @@ def test_no_eviction_without_effect(embedded: NewEmbedded, pending: Pod) -> None
 
 
 def test_non_preemptible_pods_are_no_victims(embedded: NewEmbedded) -> None:
-    """It applies at any priority."""
+    """The label protects a pod from pods of any priority."""
     one = embedded(*full(preemptible=False), of("x", "a", 1, priority=5), config=config())
     assert evicted(one.scheduler.step()) == []
 

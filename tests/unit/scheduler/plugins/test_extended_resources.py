@@ -73,7 +73,7 @@ def why(one: Embedded, name: str = "p") -> str:
 
 
 def test_claim_is_created_for_the_pod_and_named_in_its_status() -> None:
-    """It is owned by the pod, allocated, reserved and protected as kube-scheduler writes it."""
+    """The pod owns the claim, which is allocated, reserved and protected as by kube-scheduler."""
     one = world(node("bare"), node("n"), slice_of("n", 2), gpu_class(), requesting("p", 2))
 
     assert places(one) == {"p": "n"}
@@ -96,7 +96,7 @@ def test_claim_is_created_for_the_pod_and_named_in_its_status() -> None:
 
 
 def test_without_the_gate_the_resource_is_missing() -> None:
-    """It matches kube-scheduler 1.35 and earlier; later the gate is locked, or on by default."""
+    """Until 1.35 kube-scheduler has the gate off; later it is on by default, or locked."""
     gates = FeatureGates.parse("", V1_35)
     one = world(node("n"), slice_of("n", 2), gpu_class(), requesting("p"), gates=gates)
 
@@ -129,7 +129,7 @@ def test_a_node_with_a_device_plugin_serves_the_pod_itself() -> None:
 
 
 def test_nodes_serve_a_pod_by_plugin_or_by_claim() -> None:
-    """It holds until neither has any device left."""
+    """Pods are placed until plugin and claim have no device left."""
     pods = [requesting(f"p{i}") for i in range(4)]
     one = world(node("n", **PLUGGED), node("m"), slice_of("m", 2), gpu_class(), *pods)
 
@@ -141,7 +141,7 @@ def test_nodes_serve_a_pod_by_plugin_or_by_claim() -> None:
 
 
 def test_claims_of_the_pod_are_allocated_too() -> None:
-    """Each gets one device, distinct from the one of the resource."""
+    """Each claim gets one device, distinct from the one of the resource."""
     both = pod("p", requests={GPU: 1}, resourceClaims=[{"name": "e", "resourceClaimName": "c"}])
     one = world(node("n"), slice_of("n", 2), gpu_class(), claim("c"), both)
 
@@ -202,7 +202,7 @@ def test_a_pod_waits_for_its_class() -> None:
 
 
 def test_devices_are_released_with_the_pod() -> None:
-    """Its claim is deleted, too."""
+    """The pod's claim is deleted, too."""
     one = world(node("n"), slice_of("n", 1), gpu_class(), requesting("p"), requesting("q"))
 
     (first,) = places(one)
@@ -263,7 +263,7 @@ def test_long_pod_names_are_truncated(name: str) -> None:
 
 
 def test_name_taken_by_another_claim_is_avoided() -> None:
-    """Another name is chosen."""
+    """The new claim gets another name."""
     waiting = requesting("p")
     first = world(node("n"), slice_of("n", 1), gpu_class(), waiting)
     assert places(first) == {"p": "n"}

@@ -42,7 +42,7 @@ UNREADABLE: list[dict[str, Any]] = [  # no selector can be asked about them
 def test_unknown_counters_invalidate_their_pool(
     embedded: NewEmbedded, gates: str, given: int
 ) -> None:
-    """It applies where counters are on, by default from Kubernetes 1.36 on."""
+    """Counters are checked by default from Kubernetes 1.36 on."""
     takes = [{"counterSet": "nobody", "counters": {"has": {"value": "1"}}}]
     devices = [{"name": "odd", "consumesCounters": takes}, {"name": "gpu-0"}]
     strange = slice_of("n", 0, devices=devices)

@@ -52,7 +52,7 @@ def test_init_containers_have_images_too(world: World) -> None:
 
 
 def test_a_node_that_loses_the_image_makes_it_rarer(world: World) -> None:
-    """It was on both nodes, then on one of two; after its deletion it is on all again."""
+    """The image was on both nodes, then on one of two; without the second node it is everywhere."""
     state = world(node("a", images={"app:1": 600}), node("b", images={"app:1": 600}))
     plugin, pending = built(PLUGIN, state), pod("p", images=["app:1"])
     assert scored(plugin, state, pending) == {"a": 59, "b": 59}

@@ -41,7 +41,7 @@ def apart(app: str = "web", **more: Any) -> JsonObject:
 
 
 def test_affinity_accepts_the_whole_domain_of_a_matching_pod(world: World) -> None:
-    """Both nodes of its zone are accepted; evictions elsewhere cannot help."""
+    """All nodes of the zone are accepted; evictions in another zone cannot help."""
     state = world(*nodes(), pod("friend", labels=WEB, on="a1"))
     plugin, pending = built(PLUGIN, state), pod("p", affinity=together())
 
@@ -50,7 +50,7 @@ def test_affinity_accepts_the_whole_domain_of_a_matching_pod(world: World) -> No
 
 
 def test_the_first_of_a_group_may_start_anywhere_that_has_the_key(world: World) -> None:
-    """It requires pods like itself, and there are none."""
+    """The pod's affinity matches its own labels, and no such pod exists yet."""
     state = world(*nodes())
     plugin = built(PLUGIN, state)
 
@@ -91,7 +91,7 @@ def test_anti_affinity_refuses_the_whole_domain(world: World) -> None:
 
 
 def test_anti_affinity_of_placed_pods_excludes_others(world: World) -> None:
-    """It applies although the new pod has no terms."""
+    """Terms of placed pods apply to a pod without terms."""
     state = world(*nodes(), pod("shy", on="a1", affinity=apart()))
     plugin = built(PLUGIN, state)
 
@@ -146,7 +146,7 @@ def test_namespace_counts_once_it_gets_the_label(world: World) -> None:
 
 
 def test_the_first_of_a_group_in_a_selected_namespace_can_start(world: World) -> None:
-    """It matches its own term by the labels that its namespace has now."""
+    """The pod matches its own term by the present labels of its namespace."""
     state = world(*nodes(), namespace("default"))
     plugin = built(PLUGIN, state)
     selector = {"matchLabels": {"kind": "team"}}

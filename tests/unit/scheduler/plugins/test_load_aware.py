@@ -92,7 +92,7 @@ def test_node_without_measurement_accepts_pods(world: World) -> None:
 def test_arguments_decide_whether_an_expired_report_rejects(
     world: World, args: dict[str, Any], verdict: dict[str, str]
 ) -> None:
-    """It rejects, passes, or still counts, as the arguments specify."""
+    """An expired report rejects, passes or still counts, as configured."""
     state = world(node("old"), metric("old", cpu=8, at="22:09:00"))
     state.advance(START_S)
 
@@ -154,7 +154,7 @@ def test_daemon_set_pods_pass_everywhere(world: World) -> None:
 
 
 def test_prod_pods_have_their_own_thresholds(world: World) -> None:
-    """They are compared with the usage of prod pods; other pods with the total usage."""
+    """Thresholds of prod pods apply to usage of prod pods; other pods use the total usage."""
     state = world(
         node("n", cpu=10),
         pod("web", cpu=1, on="n", labels=PROD),
@@ -177,7 +177,7 @@ def test_the_system_may_count_as_prod(world: World) -> None:
 
 
 def test_a_window_of_usage(world: World) -> None:
-    """It is the configured one, else the longest with data, else the latest usage."""
+    """The window is the configured one, the longest with data, or the latest usage."""
     args = {"usageThresholds": {"cpu": 50}, "usageAggregationType": "p95"}
     windows = {("5m", "p95"): used("8"), ("1h", "p95"): {}, ("15m", "p95"): used("1")}
     state = world(
@@ -279,7 +279,7 @@ def test_the_scarcest_resource_may_be_one_without_weight(world: World) -> None:
 
 
 def test_nodes_without_fresh_report_score_zero(world: World) -> None:
-    """It is independent of the filter for expired reports."""
+    """The score is 0 whether or not the filter rejects expired reports."""
     state = world(
         node("none"),
         node("old"),
@@ -296,7 +296,7 @@ def test_nodes_without_fresh_report_score_zero(world: World) -> None:
 
 
 def test_prod_pods_may_be_scored_by_what_prod_pods_use(world: World) -> None:
-    """It applies to prod pods only, if configured."""
+    """Other pods are always scored by the total usage."""
     state = world(node("n", cpu=10, memory="100Gi"), metric("n", cpu=9, memory="90Gi"))
 
     assert scores(state, pod("p", labels=PROD), scoreAccordingProdUsage=True) == {"n": 98}
@@ -391,7 +391,7 @@ def test_run_with_previously_measured_pod_names(embedded: NewEmbedded) -> None:
 
 
 def test_run_counts_each_pod_by_its_measurement(world: World) -> None:
-    """It also holds for updates of many pods."""
+    """Updates of many pods at once count each pod's measurement, too."""
     state = world(node("n", cpu=16), metric("n", cpu=4, pods={"p0": used("2")}))
     state.advance(START_S)
     plugin = built(PLUGIN, state)
@@ -412,7 +412,7 @@ def test_run_counts_each_pod_by_its_measurement(world: World) -> None:
 def test_pod_is_requeued_when_the_node_cools_down(
     embedded: NewEmbedded,
 ) -> None:
-    """Its message gives the reason; a changed report requeues it, an unchanged one does not."""
+    """The message has the reason; only a changed report requeues the pod."""
     config = configuration(plugins={"multiPoint": {"enabled": [{"name": "LoadAwareScheduling"}]}})
     one = embedded(node("n", cpu=10), metric("n", cpu=9), pod("p", cpu=1), config=config)
     (outcome,) = one.scheduler.step()

@@ -89,7 +89,7 @@ def test_selector_and_affinity_must_both_hold(disks: ClusterState) -> None:
 
 
 def test_added_affinity_has_its_own_reason(disks: ClusterState) -> None:
-    """It is checked first, and applies to pods without affinity."""
+    """Added affinity is checked first, and applies to pods without affinity."""
     added = required(expression("gen", "Exists"), expression("disk", "In", "hdd"))["nodeAffinity"]
     strict = required(expression("disk", "In", "hdd"))["nodeAffinity"]
 

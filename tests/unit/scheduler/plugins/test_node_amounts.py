@@ -137,7 +137,7 @@ def test_mapped_devices_count_on_the_node_and_in_the_status() -> None:
 
 
 def test_without_the_gate_devices_take_nothing() -> None:
-    """It is off by default, and at 1.36, whose API differs."""
+    """The gate is off by default, and at 1.36, whose API differs."""
     at_1_36 = FeatureGates.parse("DRANodeAllocatableResources=true", V1_36)
     assert dict(at_1_36.without_effect).keys() == {"DRANodeAllocatableResources"}
     for gates in (NO_GATES, at_1_36):
@@ -184,7 +184,7 @@ def test_mapped_capacity_is_multiplied() -> None:
 
 
 def test_capacity_of_a_device_that_is_not_shared_is_an_error() -> None:
-    """Its allocation states no consumed capacity, so that the amount is unknown."""
+    """The allocation states no consumed capacity, so the amount is unknown."""
     offered = taking("n", 1, SHARED_CORES, capacity={"cores": {"value": "8"}})
     one = world(node("n"), offered, GPUS, claim("c"), user("p", "c"))
 
@@ -263,7 +263,7 @@ def test_a_mapped_claim_belongs_to_one_pod() -> None:
 def test_pod_level_resources_cover_the_claims(
     own: dict[str, Any], container: dict[str, Any], amounts: dict[str, Any], problem: str
 ) -> None:
-    """They are the whole that the pod gets; its requests alone count on the node."""
+    """Pod-level resources are all that the pod gets; only its requests count on the node."""
     requests = {"cpu": "1", **container.get("requests", {})}
     resources = {"claims": [{"name": "e0"}], **container, "requests": requests}
     wanted = pod(
@@ -298,7 +298,7 @@ def test_claims_of_extended_resources_take_nothing_of_the_node() -> None:
 
 
 def test_explanation_names_the_amounts_of_claims() -> None:
-    """It shows the request, the part of the claims, and the free amount."""
+    """The explanation has the request, the claims' part of it, and the free amount."""
     objects = [node("n", cpu=4), taking("n", 1, FOUR_CPUS), GPUS, claim("c"), user("p", "c")]
     (explanation,) = explain_pods(objects, ["default/p"], gates=ON)
 

@@ -18,7 +18,7 @@ def test_a_pod_without_node_name_passes(world: World) -> None:
 
 
 def test_only_the_named_node_is_accepted(world: World) -> None:
-    """It also holds for views of some rows, in any order."""
+    """Views of some rows, in any order, give the same result."""
     state = world(node("a"), node("b"), node("c"))
     plugin, named = built(PLUGIN, state), _naming(state, "b")
 

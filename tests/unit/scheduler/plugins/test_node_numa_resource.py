@@ -71,14 +71,14 @@ def running(name: str, on: str = "m", **in_use: Any) -> Pod:
 def test_lse_and_lsr_pods_get_exclusive_cpus(
     world: World, pending: Pod, cpuset: str | None
 ) -> None:
-    """They are of the band prod, and get whole cores unless the pod specifies otherwise."""
+    """LSE and LSR pods are of the band prod, and get whole cores unless they specify otherwise."""
     result = status(world(*machine("m")), pending)
 
     assert (result or {}).get("cpuset") == cpuset
 
 
 def test_fraction_of_a_cpu_cannot_be_bound(world: World) -> None:
-    """It applies on every node."""
+    """The request is rejected on every node."""
     state = world(*machine("m"))
     pending = state.classes.of(bound_pod("p", 1, requests={"cpu": "1500m"}))
 
@@ -128,7 +128,7 @@ def test_nodes_without_topology_bind_no_cpus(world: World) -> None:
 
 
 def test_reserved_cpus_are_not_allocated(world: World) -> None:
-    """They are in the node's reservation."""
+    """The node's reservation lists the reserved CPUs."""
     reserved = {"node.koordinator.sh/reservation": json.dumps({"reservedCPUs": "0-1"})}
     state = world(*machine("m", topology=reserved))
 
@@ -139,7 +139,7 @@ def test_reserved_cpus_are_not_allocated(world: World) -> None:
 
 
 def test_single_numa_node_provides_cpu_and_memory(world: World) -> None:
-    """Both come from the same NUMA node and are charged there."""
+    """CPU and memory come from one NUMA node and are charged there."""
     full = running("a", numaNodeResources=[{"node": 0, "resources": {"memory": "15Gi"}}])
     state = world(*machine("m"), full)
     pending = pod("p", cpu=4, memory="4Gi", annotations={NUMA_SPEC: json.dumps(SINGLE[NUMA_SPEC])})
@@ -308,7 +308,7 @@ def test_bound_cpus_count_for_more_on_an_amplified_node(world: World) -> None:
     ids=["ratio", "amount"],
 )
 def test_impossible_amounts_do_not_stop_the_scheduler(world: World, nonsense: Any) -> None:
-    """Neither foreign annotations nor two pods that hold a whole node do."""
+    """Foreign annotations, or two pods that hold one whole node, are not fatal."""
     everything = [{"node": 0, "resources": {"cpu": "9E", "memory": "9E"}}]
     state = world(
         *machine("bad", labels={POLICY: "Restricted"}, **nonsense),
@@ -420,7 +420,7 @@ def test_preemption_knows_which_gpus_make_a_group_whole() -> None:
 
 
 def test_changed_annotations_of_bound_pods_are_charged(world: World) -> None:
-    """It applies to changes by any client."""
+    """A change by any client is charged."""
     state = world(*machine("m"), running("a", cpuset="0-1"))
     add(state, running("a", cpuset="2-3"))
 

@@ -48,7 +48,7 @@ def test_real_requests_count_not_defaults(world: World) -> None:
 
 
 def test_pods_without_requests_are_not_scored(world: World) -> None:
-    """They would all go to the emptiest node."""
+    """A score of pods without requests would send all of them to the emptiest node."""
     state = world(node("n", **as_keywords({FOO: 1})))
 
     assert scored(built(PLUGIN, state), state, pod("new")) == {}

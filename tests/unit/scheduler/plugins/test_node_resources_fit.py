@@ -68,7 +68,7 @@ def test_ignored_resources_are_not_checked(world: World) -> None:
 
 
 def test_ignored_resources_are_per_profile(world: World) -> None:
-    """It also holds for pods that both profiles have checked."""
+    """Profiles differ in their result also for a pod that both have checked."""
     state = world(node("n"))
     pending = pod("new", requests={FOO: 1})
     lax, strict = built(PLUGIN, state, ignoredResources=[FOO]), built(PLUGIN, state)
@@ -116,7 +116,7 @@ def test_requests_that_are_missing_count_with_defaults_in_the_score(world: World
 
 
 def test_extended_resource_counts_only_for_pods_that_request_it(world: World) -> None:
-    """It does not count on nodes that lack it."""
+    """The resource has no effect on the score of nodes that lack it."""
     state = world(node("has", cpu=4, **as_keywords({FOO: 4})), node("lacks", cpu=4))
     resources = [{"name": "cpu", "weight": 1}, {"name": FOO, "weight": 1}]
     fit = built(PLUGIN, state, scoringStrategy={"type": "LeastAllocated", "resources": resources})

@@ -60,7 +60,7 @@ def test_cached_placement_is_valid_until_the_row_changes() -> None:
 
 
 def test_rows_without_placement_are_evaluated_again() -> None:
-    """Their reasons are computed only then."""
+    """Reasons are computed only for rows that had no placement."""
     state, known = world(*machine("n")), KnownZones()
     known.put(view_of(state), "v", np.array([-1]))
 
@@ -128,7 +128,7 @@ def test_nodes_in_equal_states_share_a_number(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_state_of_some_numa_nodes_ignores_the_others() -> None:
-    """Neither CPUs nor amounts of others matter; without charged amounts only CPUs do."""
+    """CPUs and amounts of other NUMA nodes do not matter; without charged amounts CPUs decide."""
     state = world(*machine("a"), *machine("b"), *machine("c"))
     table, rows = state.nodes.numa, state.nodes.rows
     there = {**FULL_ZONE, "cpuset": "4", "numaNodeResources": [{"node": 1}]}

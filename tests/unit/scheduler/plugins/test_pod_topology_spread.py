@@ -182,7 +182,7 @@ def test_by_host_every_node_is_a_domain(world: World) -> None:
 
 
 def test_a_node_without_the_key_scores_nothing(uneven: ClusterState) -> None:
-    """It is no domain either: the other scores are as before."""
+    """A node without the key is no domain, so the other scores stay."""
     add(uneven, node("nowhere"))
     pending = spreading(spread(soft=True))
 
@@ -226,7 +226,7 @@ def test_system_defaults_do_not_need_the_keys(world: World) -> None:
 
 
 def test_selector_of_the_controller_applies(world: World) -> None:
-    """It is used in place of a service's selector."""
+    """The controller's selector replaces that of a service."""
     replica_set = decode_object(
         {
             "apiVersion": "apps/v1",
@@ -254,7 +254,7 @@ def test_constraints_of_the_arguments_replace_the_defaults(world: World) -> None
 
 
 def test_own_constraints_replace_the_defaults(world: World) -> None:
-    """It applies in any mode."""
+    """Own constraints replace the default ones in any mode."""
     state = world(node("a", zone="a"), node("b", zone="b"), service("web", app="web"), *webs("a"))
 
     assert scored(built(PLUGIN, state), state, spreading(spread())) == {}

@@ -157,7 +157,7 @@ def test_claims_are_read_once_for_an_attempt() -> None:
 
 
 def test_claims_of_a_placed_pod_are_not_kept() -> None:
-    """Its memory is for attempts; a cluster has many pods that are placed."""
+    """Claims are cached for attempts; a cluster has many placed pods."""
     one = embedded(node("n"), slice_of("n", 1), GPUS, claim("c"), user("p", "c"))
     one.run_to_fixed_point()
     placed = one.state.placed("default/p")

@@ -35,7 +35,7 @@ def test_toleration_matches_by_key_value_and_effect(
 
 
 def test_hard_taints_are_unresolvable(world: World) -> None:
-    """These are NoSchedule and NoExecute, but not PreferNoSchedule."""
+    """Hard taints are NoSchedule and NoExecute, not PreferNoSchedule."""
     state = world(
         node("schedule", taints=["a=1:NoSchedule"]),
         node("execute", taints=["a=1:NoExecute"]),
@@ -49,7 +49,7 @@ def test_hard_taints_are_unresolvable(world: World) -> None:
 
 
 def test_all_taints_must_be_tolerated(world: World) -> None:
-    """One of two is not enough."""
+    """Tolerating one of two taints is not enough."""
     state = world(node("n", taints=["a=1:NoSchedule", "b=1:NoSchedule"]))
     one = [{"key": "a", "operator": "Exists"}]
 

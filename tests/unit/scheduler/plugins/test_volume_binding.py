@@ -411,7 +411,7 @@ def test_message_for_a_missing_ephemeral_claim() -> None:
 
 
 def test_the_claim_of_an_ephemeral_volume_is_a_claim_like_any_other() -> None:
-    """It takes an existing volume where there is one, and is provisioned elsewhere."""
+    """The claim takes an existing volume on one node, and is provisioned on others."""
     world = World(NODES, DYNAMIC, SCRATCH, volume("v", on=on("a")))
     taken = world.reserve(BINDING, JOB, "a")
     assert isinstance(taken, AllocationResult)

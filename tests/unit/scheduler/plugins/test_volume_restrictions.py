@@ -116,7 +116,7 @@ def test_claims_of_other_modes_and_of_other_namespaces_are_not_exclusive() -> No
 
 
 def test_a_missing_claim_refuses_the_pod() -> None:
-    """Its access modes are unknown."""
+    """A missing claim has unknown access modes."""
     refusal = World(NODES).refusal(RESTRICTIONS, pod_with("first", "data"))
 
     assert refusal is not None

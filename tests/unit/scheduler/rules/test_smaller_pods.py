@@ -51,7 +51,7 @@ def spec(
 def test_smaller_pod_requests_as_much_as_it_may(
     *, containers: list[int], init: list[tuple[bool, int]], pod: int, overhead: int, most: int
 ) -> None:
-    """It is refused only where the overhead alone takes that much."""
+    """No smaller pod exists only if the overhead alone exceeds the amount."""
     whole = spec(containers, init, pod=max(pod, sum(containers)) if pod else 0, overhead=overhead)
     smaller = asking_at_most(whole, {"cpu": 1_000 * most})
 
@@ -95,7 +95,7 @@ def limited(request: str, limit: str) -> PodSpec:
 def test_larger_pod_requests_exactly_the_amount(
     *, containers: list[int], init: list[tuple[bool, int]], pod: int, overhead: int, least: int
 ) -> None:
-    """It is refused where a larger container does not change the requests by as much."""
+    """No larger pod exists if a larger container does not raise the requests as much."""
     whole = spec(containers, init, pod=max(pod, sum(containers)) if pod else 0, overhead=overhead)
     larger = asking_at_least(whole, "cpu", 1_000 * least)
 
@@ -117,7 +117,7 @@ def test_larger_pod_requests_exactly_the_amount(
     ],
 )
 def test_pod_that_a_larger_container_does_not_enlarge(whole: PodSpec) -> None:
-    """There is no such spec, or an API server would reject it."""
+    """No larger spec exists, or an API server would reject it."""
     assert asking_at_least(whole, "cpu", 3_000) is None
 
 

@@ -70,7 +70,7 @@ def test_which_pods_share_cpus(
 
 
 def test_a_part_of_a_cpu_cannot_be_bound() -> None:
-    """Neither by the pod's will nor by the node's."""
+    """Pods and nodes that bind CPUs reject a fraction."""
     with pytest.raises(FractionalCpuError, match=FRACTIONAL_CPUS):
         pod_binding(spec(), QosClass.LSR, PriorityBand.PROD, 1500, FULL)
     with pytest.raises(FractionalCpuError, match=FRACTIONAL_CPUS):
@@ -106,7 +106,7 @@ def test_policy_of_a_node_is_its_label_or_its_kubelet(
 
 
 def test_a_node_binds_every_pod_by_its_policy() -> None:
-    """It goes before what a pod prefers, and after what it requires."""
+    """The node's policy precedes the pod's preference, and follows its requirement."""
     prefers = CpuBinding(4, FULL, required=False, exclusive_policy="PCPULevel")
     requires = CpuBinding(4, FULL, required=True)
 

@@ -140,7 +140,7 @@ def test_never_more_cpus_than_requested() -> None:
 
 
 def test_too_few_are_none_and_nothing_is_free_of_charge() -> None:
-    """None means that there are not enough; no CPUs are an empty set."""
+    """None means too few free CPUs; an empty set, that no CPU was requested."""
     assert taken(machine(1, 1, 2, 2), "0", 4, CpuPreference(FULL)) is None
     assert not taken(machine(1, 1, 2, 2), "0-3", 0, CpuPreference(FULL))
 
@@ -162,7 +162,7 @@ def situations(draw: st.DrawFn) -> tuple[CpuLayout, FreeCpus, CpuPreference]:
 def test_a_choice_has_the_requested_size_and_free_cpus(
     inputs: tuple[CpuLayout, FreeCpus, CpuPreference], count: int, preferred: int
 ) -> None:
-    """It fails if and only if there are fewer; preferred CPUs are used up before others."""
+    """The choice fails only with fewer free CPUs; preferred ones are used up first."""
     layout, free, preference = inputs
 
     cpus = take_preferred_cpus(layout, free, preferred, count, preference)

@@ -110,7 +110,7 @@ def test_a_job_that_leaves_lets_the_next_one_to_the_front() -> None:
 
 
 def test_a_job_that_moves_is_in_one_queue_only() -> None:
-    """Its new quota has it, the old one forgets it."""
+    """The job joins the queue of its new quota, and leaves the old one."""
     cache = JobQueueCache()
     cache.set_rules({"q": STRICT, "r": FAIR})
     cache.put("q", job(1))

@@ -110,7 +110,7 @@ def test_which_pods_are_prod(labels: dict[str, str], fields: dict[str, Any], is_
 
 
 def test_a_pod_that_stands_for_a_reservation_adds_nothing() -> None:
-    """Its amounts are used by others; its own placement is decided like any other pod's."""
+    """The reservation's amounts are used by its owners; its own placement is decided normally."""
     pending = pod("p", cpu=1, annotations={"scheduling.koordinator.sh/reserve-pod": "true"})
 
     assert load(pending).estimate[0] == 850

@@ -91,7 +91,7 @@ def test_system_pods_may_share_their_cpus() -> None:
 def test_policy_of_the_kubelet_counts_in_both_scopes(
     reported: str, policy: NumaTopologyPolicy
 ) -> None:
-    """Both scopes of a policy mean that policy; unknown names mean none."""
+    """A policy of either scope counts; unknown names mean no policy."""
     assert read_topology(topology(None, "None", reported)).policy is policy
 
 
@@ -148,6 +148,6 @@ def test_a_node_without_cpu_details_has_zones_all_the_same() -> None:
 
 @pytest.mark.parametrize("number", ["1024", "99999999999", "9" * 5000])
 def test_a_numa_node_with_an_impossible_number_is_named(number: str) -> None:
-    """It would make masks of as many bits."""
+    """The number of a NUMA node is a bit of a mask, which has to stay small."""
     with pytest.raises(InputError, match="must be node- and a number from 0 to 1023"):
         read_topology(topology(zones=("node-0", f"node-{number}")))

@@ -37,7 +37,7 @@ def test_the_label_of_a_node_goes_before_its_kubelet() -> None:
 def test_a_pod_and_a_node_must_not_contradict(
     node: NumaTopologyPolicy, pod: NumaTopologyPolicy, policy: NumaTopologyPolicy | None
 ) -> None:
-    """One of them decides, or both agree."""
+    """The pod or the node decides, or the two agree."""
     assert policy_on(node, pod) is policy
 
 

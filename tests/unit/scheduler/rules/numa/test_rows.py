@@ -189,7 +189,7 @@ def test_what_pods_hold_is_written_as_if_the_row_were_new(node: NumaNode) -> Non
 
 
 def test_a_node_with_too_many_numa_nodes_has_no_row() -> None:
-    """It has to be asked alone."""
+    """The node is evaluated alone."""
     many = numa_node(machine(1, 12, 1, 1))
     rows = NumaRows.of([many], RESOURCES)
 

@@ -77,7 +77,7 @@ def test_annotated_amounts_go_before_those_of_the_template() -> None:
 
 
 def test_the_same_failure_is_written_once() -> None:
-    """Another message keeps the time since when it is so."""
+    """A different message keeps the time of the transition."""
     first = lifecycle.unschedulable(reservation("r", 1), "no room", NOW)
     assert first is not None
     failed = replace(reservation("r", 1), status=first)
@@ -132,7 +132,7 @@ def test_the_earlier_time_ends_it(fields: dict[str, Any], expected: float | None
 
 
 def test_a_pending_reservation_does_not_expire() -> None:
-    """It holds nothing."""
+    """A pending reservation holds nothing."""
     assert lifecycle.expires_s(reservation("r", 1, ttl="1s")) is None
 
 
