@@ -158,7 +158,7 @@ def test_pod_that_overloads_every_node_is_skipped() -> None:
 
 
 def test_pod_that_fits_on_no_other_node_is_skipped() -> None:
-    """Each node has one of its kind, which keep away from each other: the fit check can't see it.
+    """Replicas on both nodes keep away from each other, which the fit check can't see.
 
     A job would be made, its reservation would wait until it is given up, again and again.
     """
@@ -341,7 +341,7 @@ def test_proofs_include_earlier_moves_of_the_cycle() -> None:
 
 
 def test_pending_move_counts_on_its_target() -> None:
-    """Its job waits for arbitration; n2 has room for both pods, and would be hot with both."""
+    """The job awaits arbitration; n2 has room for either pod, and would be hot with both."""
     pods = replicas("web", on=["n1", "n1", "n1"], cpu=1)
     heat = {"web-0": "3", "web-1": "3", "web-2": "3"}
     limits = {
@@ -446,7 +446,7 @@ def test_drained_node_is_cordoned_in_the_dry_run() -> None:
 @pytest.mark.parametrize("mode", ["BestEffort", "DrainNode"])
 @pytest.mark.parametrize("is_proven", [True, False])
 def test_finished_pods_do_not_keep_a_node_from_being_emptied(mode: str, is_proven: bool) -> None:
-    """They are not evicted either, nor is a node drained that has no others."""
+    """Finished pods are not evicted, and a node with finished pods alone is not drained."""
     drains = mode == "DrainNode"
     ended = [running(f"ended{i}", "old", "30", phase="Succeeded") for i in range(6)]
     objects = [
@@ -612,7 +612,7 @@ def test_moves_do_not_depend_on_the_order_of_objects() -> None:
 
 
 def test_simultaneous_evictions_are_proven_together() -> None:
-    """Each alone would move; without both, n1 would be the emptiest and get one back."""
+    """Each pod alone would move; without both, n1 would be the emptiest and get one back."""
     objects = [
         *nodes("n1", "n2", "n3"),
         running("a", cpu="3"),

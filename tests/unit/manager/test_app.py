@@ -231,7 +231,7 @@ def test_invalid_configuration_is_reported_and_ignored() -> None:
 
 
 def test_profiles_of_one_quota_do_not_overwrite_each_other() -> None:
-    """One maintains it; the other has one event, until the first is deleted."""
+    """One profile maintains the quota; the other has an event until the first is deleted."""
     world = World()
     for name in ("a", "b"):
         spec = ElasticQuotaProfileSpec(quota_name="root", node_selector=LabelSelector())
@@ -259,7 +259,7 @@ def test_profiles_of_one_quota_do_not_overwrite_each_other() -> None:
 
 
 def test_other_config_maps_mean_nothing() -> None:
-    """Neither in another namespace nor of another name."""
+    """The configuration is the ConfigMap of one namespace and name."""
     world = World(config_name="mine")
     world.add(node(amounts(10, "10G")))
     world.configure(colocation=ON)

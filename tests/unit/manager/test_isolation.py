@@ -57,7 +57,7 @@ def isolated() -> tuple[World, list[Fault]]:
 def test_a_controller_that_breaks_on_one_node_keeps_up_the_others(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It tries that one again, later each time; other controllers look after it as ever."""
+    """The broken controller retries the node with backoff; other controllers serve it normally."""
     own = getattr(Manager, name)
 
     def broken(self: Manager, key: str) -> Any:

@@ -67,7 +67,7 @@ def test_what_changes_is_known_at_the_next_request() -> None:
 
 
 def test_the_shared_weight_of_a_quota_is_shown_while_it_is_there() -> None:
-    """It defaults to the maximum; series of dropped resources and deleted quotas end."""
+    """The weight defaults to the maximum; series of removed resources and quotas end."""
     world, registry = cluster(), CollectorRegistry()
     lookup = WatchLookup(world, lambda: 0, VirtualClock(), weights=QuotaWeights(registry))
 

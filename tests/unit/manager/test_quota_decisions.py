@@ -152,7 +152,7 @@ def test_the_mutating_hook_knows_a_parent_that_is_stored(cell: Cell, second: int
 
 @pytest.mark.parametrize("second", [0, 1])
 def test_children_that_come_together_get_no_more_than_their_parent(cell: Cell, second: int) -> None:
-    """Each of them fits alone."""
+    """Each child alone would fit."""
     cell.store(parent())
     cell.replicas[1].lookup.follow()
     assert cell.replicas[0].ask(child("a", 6)) == ""
@@ -197,7 +197,7 @@ def test_a_parent_may_go_right_after_its_child(cell: Cell) -> None:
 
 
 def test_what_others_refuse_after_all_ceases_to_count(cell: Cell) -> None:
-    """Another webhook denied it; an immediate retry of the same request is admitted."""
+    """Another webhook denied the quota; an immediate retry of a request is admitted."""
     cell.store(parent())
     assert cell.replicas[0].ask(child("a", 6)) == ""
     assert cell.replicas[1].ask(child("a", 7)) == ""
@@ -229,7 +229,7 @@ def test_reports_of_usage_are_not_recorded(cell: Cell) -> None:
 
 
 def test_the_record_forgets_and_survives_strangers(cell: Cell) -> None:
-    """It holds what is under way, no more; a text that is none of ours stays and counts nothing."""
+    """The record has pending admissions only; foreign text in it stays and has no effect."""
     cell.store(parent("dept", 100))
     cell.replicas[0].ask(child("a", 1))
     cell.world.patch(ConfigMap, NAME, NAMESPACE, {"data": {"x": "[" * 5000, "y": "{}"}})
@@ -253,7 +253,7 @@ def wordy(name: str, size: int, namespace: str) -> JsonObject:
 
 
 def test_no_quota_fills_the_record(cell: Cell) -> None:
-    """One too large to be recorded is refused by name, and may be deleted if it is there."""
+    """A quota too large for the record is refused by name; an existing one may be deleted."""
     cell.store(parent())
     large = wordy("large", 2 * LARGEST, "default")
 

@@ -79,7 +79,7 @@ def plugin_file(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("name", simulator.__all__)
 def test_every_name_of_the_package_loads(name: str) -> None:
-    """Each is imported from its module when it is used first."""
+    """Each name is imported from its module when it is used first."""
     assert getattr(simulator, name) is not None
 
 

@@ -130,7 +130,7 @@ def test_resubmitted_pods_of_a_run_are_no_workloads_of_their_own() -> None:
 
 
 def test_others_are_bars_without_names() -> None:
-    """Their names, jobs, quotas and reasons are hidden, and a search does not match them."""
+    """Names, jobs, quotas and reasons of others are hidden, also from a search."""
     state = world(*gpu_node("a", 2), holding("own", 0), holding("secret", 1, namespace="red"))
     bars = DeviceBars()
     bars.update(state, START_S)

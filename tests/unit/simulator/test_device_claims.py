@@ -51,7 +51,7 @@ def test_a_claim_reserved_for_a_deleted_pod_is_released() -> None:
 
 
 def test_initially_reserved_claims_are_not_changed() -> None:
-    """Its pod may be in a part of the cluster that is not known here."""
+    """The claim's pod may be in a part of the cluster that is not simulated."""
     cluster = MemoryCluster(VirtualClock(START_S))
     kept = claim_in(cluster, "c", use_of("elsewhere", "uid"))
     controller = DeviceClaimController(cluster)

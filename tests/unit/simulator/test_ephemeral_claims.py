@@ -93,7 +93,7 @@ def test_a_pod_waits_for_its_claim_and_is_tried_as_soon_as_that_comes() -> None:
 
 
 def test_a_claim_of_that_name_is_left_alone() -> None:
-    """It has another owner, and the pod gets this reason."""
+    """The claim has another owner, and the pod gets this reason."""
     foreign = made("PersistentVolumeClaim", "job-scratch", spec=SPEC)
 
     (refused,) = schedule([node("n1"), storage_class(), foreign, job()]).unschedulable
@@ -109,7 +109,7 @@ def test_only_pods_that_wait_for_a_node_get_claims(other: Pod) -> None:
 
 
 def test_pods_that_come_later_in_a_simulation_get_theirs_too() -> None:
-    """Each pod its own, as soon as it is submitted."""
+    """Each pod gets its own claim as soon as it is submitted."""
     world = World()
     world.load([node("n1"), storage_class()])
     world.submit([Submission(at_s=5.0, pod=job("a")), Submission(at_s=9.0, pod=job("b"))])

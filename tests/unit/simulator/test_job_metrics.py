@@ -106,7 +106,7 @@ def test_fairness_compares_with_an_equal_share(metrics: JobMetrics) -> None:
 
 
 def test_a_job_that_never_waits_is_not_treated_unfairly() -> None:
-    """Its completion time is its run time."""
+    """The completion time of the job is its run time."""
     fairness = job_metrics([life("job", (0, 0, 100))], POOLS, 100.0).fairness
 
     assert fairness is not None

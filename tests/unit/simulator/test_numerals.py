@@ -35,7 +35,7 @@ def test_durations_have_at_most_two_units(seconds: float, text: str) -> None:
 
 
 def test_unknown_number_is_a_dash() -> None:
-    """None and NaN."""
+    """Unknown numbers are None and NaN."""
     assert percent(None) == UNKNOWN
     assert {unit.text(None) for unit in NumberUnit} == {UNKNOWN}
     assert {unit.text(float("nan")) for unit in NumberUnit} == {UNKNOWN}

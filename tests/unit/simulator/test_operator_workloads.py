@@ -193,7 +193,7 @@ def test_pods_that_are_not_made_are_reported_by_object(
 
 
 def test_jobs_that_start_after_others_are_reported() -> None:
-    """Those that start at once are made."""
+    """Pods that start immediately are simulated."""
     second = JOBS["replicatedJobs"][1] | {"dependsOn": [{"name": "w", "status": "Complete"}]}
     jobs = workload(JOB_SET, "JobSet", replicatedJobs=[JOBS["replicatedJobs"][0], second])
 

@@ -104,14 +104,14 @@ def pods(*manifests: dict[str, Any]) -> list[Pod]:
 def test_a_workload_makes_as_many_pods_as_its_controller(
     manifest: dict[str, Any], count: int
 ) -> None:
-    """One where it does not say, none while it is suspended or done."""
+    """A workload without replicas makes one pod, a suspended or done one none."""
     assert len(pods(manifest)) == count
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "ReplicationController", "StatefulSet"])
 @given(there=st.integers(0, 4), wanted=st.integers(0, 4))
 def test_pods_that_are_there_count(kind: str, there: int, wanted: int) -> None:
-    """Only those that a workload lacks are made; names are never taken twice."""
+    """Only pods that a workload lacks are made; names are never taken twice."""
     given = [owned(f"web-{number}", kind, "web") for number in range(there)]
 
     created = pods(*given, replicated(kind, wanted))
@@ -400,7 +400,7 @@ def test_a_paused_deployment_scales_the_replica_set_that_it_has() -> None:
 def test_an_indexed_job_makes_no_index_that_is_over(
     parallelism: int, completions: int, done: set[int], failed: set[int]
 ) -> None:
-    """Its status names those that succeeded or failed; their pods may be deleted."""
+    """The job's status names finished indices, whose pods may have been deleted."""
     done = {index for index in done if index < completions}
     failed = {index for index in failed if index < completions} - done
     job = workload(
@@ -428,7 +428,7 @@ def test_an_indexed_job_makes_no_index_that_is_over(
     "kind", ["ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"]
 )
 def test_pods_without_owner_that_a_workload_selects_count(kind: str) -> None:
-    """Its controller adopts them; of two workloads the first does."""
+    """The controller adopts such pods; of two workloads the first does."""
     orphan = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -449,7 +449,7 @@ def test_pods_without_owner_that_a_workload_selects_count(kind: str) -> None:
 
 
 def test_a_replica_set_without_owner_is_adopted_by_the_deployment_that_selects_it() -> None:
-    """Its pods are the Deployment's."""
+    """Pods of the ReplicaSet count for the Deployment."""
     labels = {"pod-template-hash": "old"} | APP
     old = workload(
         "ReplicaSet",

@@ -114,7 +114,7 @@ def test_preemption_is_in_the_recording() -> None:
 
 
 def test_a_pod_that_is_placed_later_in_a_replay_runs_as_long() -> None:
-    """It ended by itself, without a deletion."""
+    """The pod ended by itself, without a deletion."""
     duration = {"constant": "10m"}
     workload = {
         "nodePools": [{"name": "n", "count": 2, "cpu": 4, "memory": "8Gi"}],

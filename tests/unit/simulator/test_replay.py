@@ -88,7 +88,7 @@ def test_pods_go_by_what_nodes_reported_last() -> None:
 
 
 def test_a_report_helps_a_pod_that_waits_at_once() -> None:
-    """Even if the recorded scheduler, which did not look at reports, bound it at once."""
+    """The recorded scheduler ignored reports, and bound the pod immediately."""
     one = Session(node("a", cpu=4))
     one.report(metric(on="a", cpu="3"))
     one.submit(new_pod("p", cpu=1))
@@ -136,7 +136,7 @@ def test_another_configuration_is_compared_pod_by_pod() -> None:
 
 
 def test_a_pod_that_waits_longer_ends_later() -> None:
-    """It runs as long as it did; meanwhile its place is taken."""
+    """The run time is the recorded one; meanwhile the pod's place is taken."""
     one = Session(node("a", cpu=4), node("b", cpu=4))
     one.submit(new_pod("p", cpu=2))
     one.submit(new_pod("q", cpu=2))
@@ -169,7 +169,7 @@ def test_what_others_do_to_nodes_and_pods_happens_again() -> None:
 
 
 def test_pods_of_other_schedulers_go_where_they_went() -> None:
-    """They take their room, and their number is reported."""
+    """Foreign pods use capacity, and their number is reported."""
     one = Session(node("a", cpu=4), node("b", cpu=4))
     one.submit(new_pod("theirs", cpu=3, schedulerName="other"))
     one.world.cluster.bind([Binding("default", "theirs", "a")])

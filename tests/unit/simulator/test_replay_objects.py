@@ -17,7 +17,7 @@ def new(one: Pod) -> Pod:
 
 
 def test_a_reservation_is_placed_again_and_used_again() -> None:
-    """Its place is the replay's own: no status is taken from the recording."""
+    """The replay chooses the place: no status is taken from the recording."""
     one = Session(node("a", cpu=4), node("b", cpu=8), config=config())
     one.add(reservation("r", 6))
     one.submit(new_pod("user", cpu=5, labels={"app": "web"}))
@@ -31,7 +31,7 @@ def test_a_reservation_is_placed_again_and_used_again() -> None:
 
 
 def test_a_gang_is_placed_together_again() -> None:
-    """It waits until it is whole, and for room for all."""
+    """The gang waits until it is complete, and for capacity for all members."""
     one = Session(node("a", cpu=4), node("b", cpu=4), config=gangs())
     one.add(group("g", 4))
     one.submit(new_pod("before", cpu=3))

@@ -205,7 +205,7 @@ def test_a_profile_of_another_name_gets_the_pods_that_name_none() -> None:
 
 
 def test_a_plugin_of_ones_own_is_simulated() -> None:
-    """It decides in virtual time as it would on a cluster."""
+    """The plugin decides in virtual time as on a cluster."""
     pods = stream("s", 2, cpu=1)
     workload = parse_workload(
         yaml.safe_dump({"nodePools": [GPU_POOL], "podStreams": [pods], "horizon": "1m"}), "test"
@@ -241,7 +241,7 @@ def test_a_report_survives_its_journey_as_json() -> None:
 
 
 def test_a_pod_may_have_to_go_in_the_moment_in_which_it_gets_its_node() -> None:
-    """It has never run, then; its owner submits it again."""
+    """The pod never ran; its owner submits it again."""
     gangs = stream("gang", 1, gpus=2, cpu=2, members=2, priority=100) | {
         "arrival": {"poisson": {"perHour": 2}},
         "duration": {"exponential": {"mean": "30m"}},

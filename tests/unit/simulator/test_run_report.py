@@ -231,7 +231,7 @@ def test_the_mean_over_time_is_weighted_by_duration() -> None:
 
 
 def test_time_does_not_go_back() -> None:
-    """Neither before the sample before nor before the start."""
+    """A sample before the start, or before the last sample, is a bug."""
     taker = recorder()
     with pytest.raises(BugError, match=r"Got 999\.0 after 1000\.0"):
         taker.sample(sample(999.0))
@@ -247,7 +247,7 @@ def test_a_sample_has_all_groups() -> None:
 
 
 def test_the_latest_sample_can_be_watched() -> None:
-    """None before the first."""
+    """No sample exists before the first."""
     taker = recorder()
     assert taker.latest is None
     first = sample()

@@ -106,5 +106,5 @@ def test_an_unreachable_node_looks_as_kubernetes_leaves_it() -> None:
 def test_the_shortest_toleration_counts(
     tolerations: tuple[Toleration, ...], seconds: float
 ) -> None:
-    """None leaves at once, one without seconds stays for ever unless another has them."""
+    """Pods leave at once without a toleration; one without seconds is unlimited."""
     assert seconds_tolerated(tolerations) == seconds

@@ -19,7 +19,7 @@ def test_usage_swings_between_its_two_ends_once_a_day() -> None:
 
 
 def test_a_spike_is_of_one_stream_and_of_its_time() -> None:
-    """It multiplies the usage; no pod uses more than it requests."""
+    """The spike multiplies the usage; no pod uses more than it requests."""
     kinds = UsageKinds([Spike("web", 100.0, 50.0, 3.0)])
     steady = UsageCurve(stream="web", low=0.2, high=0.2)
     busy = UsageCurve(stream="web", low=0.6, high=0.6)

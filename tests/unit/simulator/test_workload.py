@@ -145,7 +145,7 @@ def test_a_diurnal_stream_swings_between_its_rates() -> None:
 
 
 def test_bursts_come_at_their_time_and_within_the_horizon() -> None:
-    """They are spread evenly over ``over``; what would come after the end is left out."""
+    """Arrivals are spread evenly over ``over``, and cut at the horizon."""
     bursts = [{"count": 2, "at": "1h"}, {"count": 4, "at": "30m", "over": "4m"}]
     bursts.append({"count": 9, "at": "30h"})
     made = plan(stream={"arrival": {"bursts": bursts}})

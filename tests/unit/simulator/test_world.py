@@ -116,7 +116,7 @@ def test_events_of_one_moment_keep_their_order() -> None:
 
 
 def test_samples_see_the_end_of_their_moment() -> None:
-    """They are taken at 0, at multiples of the interval and at the end, after the scheduler."""
+    """Samples are taken at 0, at multiples of the interval and at the end, after the scheduler."""
     world = world_of(worlds.node("n"))
     world.submit([submission("a"), submission("b", at_s=100)])
     seen: list[tuple[float, int]] = []
@@ -131,7 +131,7 @@ def test_samples_see_the_end_of_their_moment() -> None:
 
 
 def test_nothing_can_be_planned_for_the_past() -> None:
-    """It would change what has been decided already."""
+    """A past event would change decisions that have been made."""
     world = world_of(worlds.node("n"))
     world.run(100)
 
@@ -154,7 +154,7 @@ class TestNodeFailure:
     """A node fails; 50 s later that is noticed; a minute later its pods are given up."""
 
     def test_lost_pods_are_submitted_again_elsewhere(self) -> None:
-        """Their work restarts, under a new name."""
+        """The work restarts, under a new name."""
         world = world_of(worlds.node("n1"), worlds.node("n2"))
         journal = Journal(world)
         world.submit([submission("a", work_s=500, resubmit_after_s=10)])
@@ -176,7 +176,7 @@ class TestNodeFailure:
         assert second.node != home
 
     def test_a_node_that_is_back_in_time_keeps_its_pods(self) -> None:
-        """Their containers restart, at the very moment at which they would be given up."""
+        """Containers restart, even at the moment at which the pods would be lost."""
         world = world_of(worlds.node("n"))
         world.submit([submission("a", work_s=500)])
         world.fail_node(100, "n", repaired_after_s=110)
@@ -234,7 +234,7 @@ class TestNodeFailure:
 
 
 def test_a_preempted_pod_is_submitted_again() -> None:
-    """Its owner doesn't mind who deleted it; the pod that needs the room gets it at once."""
+    """The owner ignores who deleted the pod; the preemptor gets the room immediately."""
     world = world_of(worlds.node("n", cpu=1))
     journal = Journal(world)
     pod = worlds.pod("vip", cpu=1, priority=None, priorityClassName="system-cluster-critical")

@@ -126,7 +126,7 @@ def test_a_queue_alone_has_everything() -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, 30_000])
 def test_a_lower_limit_ends_the_newest_when_the_time_is_over(timeout_ms: int) -> None:
-    """Their application requests others, which wait before all that came later."""
+    """The application requests new containers, which wait before all later requests."""
     it = PlayedCluster()
     it.limit(NODES[0], 4, 4096)
     application = it.submit(ETL, 2)
@@ -199,7 +199,7 @@ def test_a_lost_node_loses_its_containers_when_it_expires() -> None:
 
 
 def test_a_node_that_is_back_before_it_expires_registers_again() -> None:
-    """Its containers are lost once, even so."""
+    """The node's containers are lost, and only once."""
     it = PlayedCluster()
     it.limit(NODES[0], 4, 4096)
     it.submit(ETL, 2)
@@ -271,7 +271,7 @@ def test_books_are_right_whatever_happens(steps: list[tuple[object, ...]], node_
 
 
 def test_applications_are_done_when_all_their_containers_are() -> None:
-    """One counts as finished with the last of them."""
+    """An application counts as finished with its last container."""
     it = PlayedCluster()
     it.limit(NODES[0], 4, 4096)
     application = it.submit(ETL, 2)

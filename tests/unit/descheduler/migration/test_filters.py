@@ -116,7 +116,7 @@ def test_filter_passes_eligible_pods(why: str, changes: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_filter_rejects_protected_pods(why: str, changes: dict[str, Any]) -> None:
-    """Each for one reason alone."""
+    """Each pod is protected for one reason alone."""
     assert not may_go(world(**changes)), why
 
 

@@ -46,7 +46,7 @@ def web(count: int = 4) -> tuple[list[KubeObject], Pod]:
 def test_pods_that_the_kubelet_ended_do_not_use_up_the_unavailable_replicas(
     phase: str, reason: str, *, passed: bool
 ) -> None:
-    """They stay for days, and another replica has their place."""
+    """Ended pods stay for days, and their replacements count."""
     objects, first = web()
     left = [ended(first, phase, f"left-{index}") for index in range(3)]
     left = [replace(each, status=replace(each.status, reason=reason)) for each in left]
@@ -78,7 +78,7 @@ def test_job_ends_with_a_pod_that_ends_by_itself(*, waits: bool) -> None:
 
 
 def test_plugin_evicts_a_failed_pod_without_a_reservation() -> None:
-    """Its workload has replaced it already."""
+    """The workload of the failed pod has replaced it already."""
     objects, first = web()
     failed = ended(first, "Failed", "failed")
     profile = profile_with() | {

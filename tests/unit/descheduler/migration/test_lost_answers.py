@@ -89,7 +89,7 @@ LOOSE = {"maxMigratingPerWorkload": 4, "maxUnavailablePerWorkload": 4}
 
 
 def test_job_with_unknown_admission_counts_against_limits() -> None:
-    """One pod of a node at a time, although the admission of the first has no answer."""
+    """One pod of a node moves at a time, although the admission of the first has no answer."""
     cluster = settled(
         lambda _, verb, args: verb == "patch" and _annotates(args, PASSED_ARBITRATION),
         *DIRECT,
@@ -103,7 +103,7 @@ def test_job_with_unknown_admission_counts_against_limits() -> None:
 
 
 def test_eviction_with_unknown_outcome_counts_against_limits() -> None:
-    """One pod of the workload within minutes, although the first eviction has no answer."""
+    """One pod of the workload is evicted at first, although the eviction has no answer."""
     cluster = settled(lambda _, verb, __: verb == "evict", *DIRECT, **LOOSE)
     assert going(cluster) == 1
     reasons = sorted(each.status.reason for each in cluster.list(PodMigrationJob).items)

@@ -158,7 +158,7 @@ def test_one_move_makes_room_for_the_gang() -> None:
 
 
 def test_reservation_of_a_moved_pod_excludes_the_room() -> None:
-    """Its reservation avoids the room, on whichever free GPU the scheduler would put it."""
+    """The reservation avoids the cleared node, whatever free GPU the scheduler would choose."""
     one = world(*nodes("n1", "n2"), running("a", "n1", 0), *waiting("train", 1))
     assert moved(one) == {}, stays(one)  # n2 is free: no pod has to move
     full = world(

@@ -114,7 +114,7 @@ def test_pod_with_the_largest_relief_is_evicted_first() -> None:
     ],
 )
 def test_conditions_that_prevent_evictions(args: Mapping[str, Any], evicted: set[str]) -> None:
-    """Each of these is enough."""
+    """One condition suffices to prevent the eviction."""
     assert world(*two_nodes(), **args).evicted() == evicted
 
 

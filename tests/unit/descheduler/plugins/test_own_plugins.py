@@ -80,7 +80,7 @@ def test_dry_run_cordons_no_node(dry: Any) -> None:
 
 
 def test_pod_whose_eviction_evens_its_node_most_is_evicted() -> None:
-    """One per node and cycle, with the figures as the reason."""
+    """One pod per node and cycle is evicted, with the figures as the reason."""
     objects = [
         node("n1", 10, "10Gi"),
         node("n2", 10, "10Gi"),
@@ -108,7 +108,7 @@ def test_pod_whose_eviction_evens_its_node_most_is_evicted() -> None:
     ],
 )
 def test_conditions_that_keep_a_fragmented_node(args: Any) -> None:
-    """Each of these is enough; thresholds have to be exceeded."""
+    """One condition suffices to keep the node; thresholds have to be exceeded."""
     objects = [
         node("n1", 10, "10Gi"),
         node("n2", 10, "10Gi"),

@@ -95,7 +95,7 @@ def test_oldest_pods_are_evicted_first() -> None:
     ],
 )
 def test_failed_pods_are_evicted(args: Any, evicted: set[str]) -> None:
-    """Those that run are left alone, and by default those that failed within the hour."""
+    """Running pods stay, and by default pods that failed within the hour."""
     oom = restarted(1, terminated={"reason": "OOMKilled", "exitCode": 1})
     pods = [
         with_status(owned("evicted", "n1"), phase="Failed", reason="Evicted"),
@@ -178,7 +178,7 @@ def test_pods_with_violated_node_affinity_are_evicted(kind: str) -> None:
 
 
 def test_pods_with_violated_anti_affinity_are_evicted() -> None:
-    """One of two goes, the one with the lower priority; then there is no more reason."""
+    """The pod with the lower priority is evicted, which ends the violation."""
     apart = {"podAntiAffinity": near("web")}
     objects = [
         node("n1", zone="a"),
@@ -210,7 +210,7 @@ def test_duplicates_on_a_node_are_evicted(names: tuple[str, ...], args: Any, lef
 
 
 def test_pods_with_a_single_feasible_node_are_no_duplicates() -> None:
-    """There is nowhere else for them to go."""
+    """The pods have no other feasible node, so an eviction would not help."""
     pods = [owned(f"p{i}", "n1", nodeSelector={"disk": "ssd"}) for i in range(4)]
     objects = [node("n1", labels={"disk": "ssd"}), node("n2"), *pods]
     assert evicted_by("RemoveDuplicates", "balance", {}, *objects) == set()

@@ -250,7 +250,7 @@ def test_topology_loses_what_the_node_no_longer_states() -> None:
 
 
 def test_huge_pages_are_reported_if_enabled() -> None:
-    """They are not part of ordinary memory; the amount of an unused size is 0."""
+    """Huge pages are not part of ordinary memory; an unused size has the amount 0."""
     folder = "/sys/bus/node/devices/node0"
     host = MemoryHost(
         {
@@ -418,7 +418,7 @@ def test_resctrl_is_mounted_when_needed(world: World) -> None:
 
 
 def test_the_same_on_cgroup_v2() -> None:
-    """One hierarchy, other names, other units."""
+    """Cgroup v2 has one hierarchy, other names and other units."""
     world = World(version=CgroupVersion.V2)
     world.slo(cpu_suppress_threshold_percent=70)
     ls, be = ls_and_be(world)

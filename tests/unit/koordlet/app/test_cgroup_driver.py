@@ -250,7 +250,7 @@ def test_a_layout_follows_from_its_folder(driver: CgroupDriver, root: list[str])
 
 
 def test_a_slice_of_another_place_is_no_folder_of_pods() -> None:
-    """Its name has to follow from the slices above it."""
+    """A slice's name has to follow from the slices above it."""
     assert layout_of("other.slice/kubelet-kubepods.slice") is None
     assert SYSTEMD_KIND.besteffort == (
         "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice"

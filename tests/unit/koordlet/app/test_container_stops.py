@@ -53,7 +53,7 @@ class Started:
 
 
 def test_all_containers_of_a_pod_are_waited_for() -> None:
-    """They end side by side, in the time of the pod, or in less where that is too long."""
+    """Containers end side by side in the pod's grace period, or sooner if that is too long."""
     runtime, started = PlayedRuntime(), Started()
     stops = ContainerStops(runtime, longest_s=30)
 
@@ -91,7 +91,7 @@ def test_stop_without_a_runtime_returns_none() -> None:
 
 
 def test_an_unforeseen_mistake_of_a_runtime_is_a_problem_of_that_pod() -> None:
-    """It counts as a container that was not stopped."""
+    """A container without an answer of the runtime counts as not stopped."""
 
     class Broken(PlayedRuntime):
         def stop(self, pod_uid: str, container_id: str, grace_s: int) -> None:

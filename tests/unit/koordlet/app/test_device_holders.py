@@ -114,7 +114,7 @@ def test_a_gpu_is_the_same_by_number_and_by_id() -> None:
 
 
 def test_device_of_an_ended_pod_is_free_immediately() -> None:
-    """Even if the next pod starts before the agent's watch delivers the end."""
+    """The device is free even if the next pod starts before the watch delivers the end."""
     node = Node()
     first = node.hear("first", VF)
     assert node.start(first)

@@ -47,7 +47,7 @@ def hooks(
 
 
 def test_only_enabled_hooks_run(tmp_path: Path) -> None:
-    """Each has a gate of its own."""
+    """Each hook has a gate of its own."""
     host, settings = LinuxHost(), HamiCoreSettings(f"{tmp_path}/libvgpu.so")
     regions = LinuxRegionFolders(settings.regions)
     assert list(hooks(GATES, host, settings, regions)) == sorted(GATES)

@@ -150,7 +150,7 @@ EXPECTED = decisions([])
 
 
 def test_the_node_of_these_tests_has_something_to_decide() -> None:
-    """Both batch jobs have to go, and best effort is held back."""
+    """The fixture has two batch jobs to evict, and suppresses best effort."""
     assert EXPECTED["victims"] == ["be-a", "be-b"]
     assert EXPECTED["suppress"].intents
     assert {feature for feature, _ in EXPECTED["release"]} >= {
@@ -191,7 +191,7 @@ def report(others: list[Pod]) -> Any:
 
 @pytest.mark.parametrize("phase", ENDED)
 def test_a_pod_that_has_ended_is_not_measured(phase: str) -> None:
-    """Neither its requests nor its usage is reported."""
+    """Requests and usage of an ended pod are not reported."""
     assert report([finished("BE", phase, 5000, 64_000, 1)]) == report([])
 
 

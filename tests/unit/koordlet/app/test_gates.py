@@ -113,7 +113,7 @@ def test_caches_are_monitored_with_gate_and_flag(flag: bool, gate: bool) -> None
 
 @pytest.mark.parametrize("is_on", [False, True])
 def test_shares_of_the_cache_of_a_single_pod(is_on: bool) -> None:
-    """Its group is made where the gate is on; in the group of its class it is never."""
+    """The pod's own group exists only with the gate; the pod never joins its class's group."""
     world = world_with(Resctrl=is_on)
     host, root = world.tree.host, "/sys/fs/resctrl"
     own = {"node.koordinator.sh/resctrl": '{"llc":{"schemata":{"range":[0,50]}}}'}
@@ -135,7 +135,7 @@ def test_shares_of_the_cache_of_a_single_pod(is_on: bool) -> None:
 
 @pytest.mark.parametrize("is_on", [False, True])
 def test_processes_of_pods_get_cookies_of_their_group(is_on: bool) -> None:
-    """They lose them when the policy changes; a restart in between changes no cookie."""
+    """A change of the policy removes the cookies; a restart changes none."""
     world = world_with(CoreSched=is_on)
     kernel = Kernel(1, 2)
     registry = CollectorRegistry()

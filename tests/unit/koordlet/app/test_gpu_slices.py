@@ -364,7 +364,7 @@ def test_no_annotation_lifts_the_limits_of_a_claim() -> None:
 
 
 def test_whole_gpus_of_a_claim_are_not_limited() -> None:
-    """There are no limits either if the pod does not request HAMi-core."""
+    """A pod that does not request HAMi-core has no limits, too."""
     world, driver = offering()
     claims, _ = claims_of(world, driver), allocated(world, "gpu-0")
     assert limits(claims, claiming({"name": "gpu"})).is_empty
@@ -504,7 +504,7 @@ def unprepare(claims: GpuClaims, claim: ResourceClaim) -> None:
 
 
 def test_a_driver_that_fails_is_no_reason_to_offer_less() -> None:
-    """Its GPUs are still there."""
+    """The GPUs stay in the slice, since only reading them has failed."""
     world, driver = offering()
 
     def fail() -> Sequence[Gpu]:

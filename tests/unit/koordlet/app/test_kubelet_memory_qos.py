@@ -68,7 +68,7 @@ def test_protection_is_back_after_a_resize() -> None:
 
 
 def test_a_container_that_starts_again_is_protected() -> None:
-    """Its cgroup is new, with what the kubelet wrote."""
+    """The container's new cgroup has the kubelet's values until the agent writes."""
     world, view = protected()
     result = world.cluster.get(Pod, "web", namespace="default")
     (status,) = result.status.container_statuses

@@ -130,7 +130,7 @@ def test_batch_resources_of_the_node_and_of_containers(tree: Tree) -> None:
 
 
 def test_sizes_of_cpu_pools_are_metrics(tree: Tree) -> None:
-    """Their sizes always, their CPUs one by one where that is wanted."""
+    """Pool sizes are always exported, single CPUs only on request."""
     bound = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"0-5"}'}
     view = tree.add_pod(pod("a", "LSR", requests={"cpu": 6}, annotations=bound))
 

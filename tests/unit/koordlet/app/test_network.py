@@ -82,7 +82,7 @@ def world(tools: PlayedTools) -> World:
 
 
 def test_classes_are_made_when_something_changes(world: World, tools: PlayedTools) -> None:
-    """They are also written once a minute, because other programs may have changed them."""
+    """Classes are also written once a minute, because other programs may change them."""
     follow(world, "tc")
     world.add(pod("a", "LS"))
     live(world, 5)
@@ -124,7 +124,7 @@ def test_a_tool_that_fails_is_tried_again(world: World, tools: PlayedTools) -> N
 
 
 def test_terway_has_its_files_while_it_has_the_say(world: World) -> None:
-    """They go with the policy."""
+    """A change of the policy removes the files of Terway."""
     follow(world, "terway-qos")
     host = world.tree.host
     view = world.add(pod("a", "BE"))

@@ -162,7 +162,7 @@ def test_the_runtime_is_served_before_the_agent_connects() -> None:
 
 
 def test_the_driver_of_gpus_starts_after_the_runtime_is_served() -> None:
-    """It may take seconds, for which no container waits."""
+    """The driver may take seconds to start, and no container waits for that."""
     node = Node(gates=gates_of({"Accelerators": True}))
     world = node.world
     world.seconds(12)
@@ -241,7 +241,7 @@ def test_changes_during_the_outage_apply_after_it() -> None:
 
 
 def test_a_deleted_node_slo_leaves_the_checkpoint() -> None:
-    """It was deleted while the agent was down: the next outage must not bring it back."""
+    """The NodeSLO was deleted while the agent was down; the next outage must not restore it."""
     node = Node()
     world = node.world
     world.seconds(12)
@@ -302,7 +302,7 @@ def test_an_object_of_the_checkpoint_that_causes_a_fault_is_left_out(
 
 
 def test_pods_without_cgroup_are_not_restored() -> None:
-    """Their cgroups are; they would be evicted in place of others."""
+    """Pods whose cgroups are missing would be evicted in place of others."""
     node = Node()
     node.world.seconds(12)
     for hierarchy in ("cpu", "cpuacct", "cpuset", "memory"):
@@ -316,7 +316,7 @@ def test_pods_without_cgroup_are_not_restored() -> None:
 
 @pytest.mark.slow
 def test_the_copy_outlives_the_predictions() -> None:
-    """They are kept in the same folder, and remove what belongs to no pod."""
+    """Predictions share the folder with the copy, and remove files that belong to no pod."""
     node = Node()
     node.world.seconds(200)
     claims = f"{FOLDER}/{PREPARED_CLAIMS}"

@@ -90,7 +90,7 @@ def test_tiers_that_idle_have_the_shares_of_the_kubelet_again(version: CgroupVer
 
 
 def test_shares_are_the_kubelets_while_nothing_idles() -> None:
-    """They are not written: it may know better."""
+    """Without idle pods the agent leaves cpu.shares of the tiers to the kubelet."""
     world = without_group_identity(V1)
     world.tree.set(CgroupFile.CPU_SHARES, LAYOUT.burstable, 777)
     follow(world)

@@ -29,7 +29,7 @@ def minors(world: World) -> Sequence[int | None]:
 
 
 def test_driver_that_is_not_ready_takes_no_gpu_away() -> None:
-    """Neither from the Device nor from the claims; what it has is reported once it is ready."""
+    """Device and claims keep their GPUs until the driver is ready and reports its own."""
     world, _ = offering(2)
     before = world.cluster.get(Device, "n1"), slices(world)
     late = LateDriver(Driver(1))

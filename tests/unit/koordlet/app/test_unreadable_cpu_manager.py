@@ -63,7 +63,7 @@ def test_last_reading_stays_in_effect(world: World) -> None:
 
 
 def test_agent_that_starts_meanwhile_measures_and_enforces(world: World) -> None:
-    """All that needs no CPU of the kubelet; an event names the file."""
+    """The agent does what needs no CPU of the kubelet; an event names the file."""
     world.tree.host.put(FILE, "{")
     world.cluster.create(NodeSlo(metadata=ObjectMeta(name="n1"), spec=PROTECTED))
     ls, be = ls_and_be(world)

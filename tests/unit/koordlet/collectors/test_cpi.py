@@ -171,7 +171,7 @@ def test_machine_without_cgroup_counters_is_logged(
 
 
 def test_a_container_that_has_just_ended_costs_the_others_nothing() -> None:
-    """Its cgroup disappears before its status changes."""
+    """A container's cgroup disappears before its status changes."""
     events = Counters(MissingFileError("gone"))
     where, made = context(Tree().add_pod(pod("a", "BE", containers=2))), collector(events)
     seconds(made, where, 0, 1)

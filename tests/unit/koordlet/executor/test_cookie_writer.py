@@ -54,7 +54,7 @@ def test_correct_cookies_are_kept_after_a_restart() -> None:
 
 
 def test_a_new_process_joins_its_group() -> None:
-    """Here one that came from outside; a child has the cookie of its parent anyway."""
+    """A process that joins from outside gets the group's cookie; a child inherits its parent's."""
     kernel = Kernel(1, 2)
     where = tree(a=[1])
     writer = CookieWriter(LinuxCoreScheduling(kernel.prctl), where.cgroups)
@@ -66,7 +66,7 @@ def test_a_new_process_joins_its_group() -> None:
 
 
 def test_a_container_that_changes_its_group_changes_its_cookie() -> None:
-    """Those that stay keep theirs; a restart in between makes no difference."""
+    """Containers that stay keep their cookie; a restart makes no difference."""
     moved = {"b": "x", "c": "x", "a": "y"}
     for restarts, order in itertools.product((False, True), ("bca", "abc")):
         kernel = Kernel(1, 2, 3)
@@ -108,7 +108,7 @@ def test_ended_process_is_skipped() -> None:
 
 
 def test_a_refusal_is_in_the_audit_and_stops_no_other_group() -> None:
-    """It is retried, and reported once."""
+    """A refused process is retried, and reported once."""
     kernel = Kernel(1, 2)
     kernel.refused = {1}
     where = tree(a=[1], b=[2])

@@ -141,7 +141,7 @@ def test_an_equal_value_is_not_written() -> None:
 
 
 def test_cached_value_is_checked_again_after_a_minute() -> None:
-    """Another program may have changed it."""
+    """Another program may have changed the cached value."""
     tree = nested()
     run = executor(tree)
     intent = [SetCgroup(CgroupFile.CPU_SHARES, POD, "2048", "test")]
@@ -203,7 +203,7 @@ def test_refusal_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_value_out_of_range_is_never_written() -> None:
-    """It is in the audit with the range."""
+    """The audit names the permitted range."""
     tree = nested()
     run = executor(tree)
     run.apply([SetCgroup(CgroupFile.BVT_WARP, POD, "3", "test")], START_S)
@@ -244,7 +244,7 @@ def test_burst_is_no_larger_than_the_quota_where_the_kernel_wants_that() -> None
 
 
 def test_a_capped_burst_is_audited_once() -> None:
-    """It is checked again after a minute, and is no change then."""
+    """The kernel caps the burst, so the check after a minute is no change."""
     tree = Tree()
     tree.host = MainlineKernel()
     tree.cgroups = type(tree.cgroups)(tree.host, tree.roots.cgroup, tree.cgroups.version)
@@ -317,7 +317,7 @@ def test_settings_of_the_kernel_are_written_where_they_exist() -> None:
 
 
 def test_oom_scores_are_set_for_every_process_that_differs() -> None:
-    """One that ended meanwhile is passed over."""
+    """A process that has ended meanwhile is skipped."""
     tree = nested()
     tree.set(CgroupFile.PROCS, CONTAINER, "1\n2\n3")
     tree.host.put("/proc/1/oom_score_adj", "0\n")

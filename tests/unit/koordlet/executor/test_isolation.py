@@ -94,7 +94,7 @@ KINDS = ("cgroup", "device", "file", "oom", "core", "resctrl", "removal")
 
 
 class Machine:
-    """One with a cgroup, a process and a sysctl for each name, and an executor."""
+    """Machine with a cgroup, a process and a sysctl for each name, and an executor."""
 
     def __init__(self, verb: str = "", names: Iterable[str] = NAMES) -> None:
         self.host = BreakingHost()
@@ -174,7 +174,7 @@ def test_fault_is_reported_and_audited(kind: str, verb: str, source: str) -> Non
 
 
 def test_a_process_whose_cookie_breaks_costs_its_group_nothing() -> None:
-    """Another one of the group is asked to begin."""
+    """Another process of the group creates the cookie instead."""
     machine = Machine(names=("evil", "a", "b"))
     calls = machine.executor.cookies._kernel
     own = calls.create
@@ -195,7 +195,7 @@ def test_a_process_whose_cookie_breaks_costs_its_group_nothing() -> None:
 
 
 def test_failed_audit_of_an_intent_is_reported() -> None:
-    """Here a name that is no text; the intent itself is applied, and all others are."""
+    """An unencodable name breaks the audit alone: every intent is applied."""
     machine = Machine()
     trail = AgentAuditTrail(machine.host, "/var/log/audit")
     machine.executor.audit = trail

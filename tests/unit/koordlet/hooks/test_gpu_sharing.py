@@ -169,7 +169,7 @@ def test_an_allocation_that_would_not_limit_is_refused(allocated: Any, problem: 
     [("..", "main"), ("0a_evil", "main"), ("0a", "../../etc"), ("0a", "a/b"), ("0a", "n" * 300)],
 )
 def test_no_name_leads_out_of_the_folder(uid: str, name: str) -> None:
-    """Neither the pod's nor the container's."""
+    """Names of pods and of containers are checked for path components."""
     with pytest.raises(InputError, match=r"metadata.uid|containers\[\].name"):
         gpu_adjustment(creation(gpus(0), uid=uid, name=name), WATCHED)
 

@@ -161,7 +161,7 @@ def test_bound_pods_run_on_the_scheduler_s_cpus() -> None:
 
 
 def test_pods_with_numa_nodes_use_the_shared_cpus_of_those() -> None:
-    """Only if they got CPU there."""
+    """A NUMA node that gives the pod memory alone has no effect."""
     zone = '{"numaNodeResources":[{"node":1,"resources":{"cpu":"2"}}]}'
     memory = '{"numaNodeResources":[{"node":1,"resources":{"memory":"2"}}]}'
 

@@ -125,7 +125,7 @@ def test_batch_resources_of_a_sidecar() -> None:
 
 @pytest.mark.parametrize(("sidecar", "limit"), [(True, "-1"), (False, str(GIB))])
 def test_an_init_container_without_limit(*, sidecar: bool, limit: str) -> None:
-    """One that runs on leaves the pod without limit; one that ends is held to the pod's."""
+    """A sidecar leaves the pod without limit; a container that ends has the pod's limit."""
     batch: dict[str, str | int] = {"kubernetes.io/batch-memory": GIB}
     made = with_init(pod("a", "BE", limits=batch), container("init", sidecar=sidecar))
     tree = Tree()
@@ -307,7 +307,7 @@ def test_a_sidecar_is_on_the_cpus_of_its_pod_and_of_its_class() -> None:
 
 
 def test_memory_qos_protects_a_sidecar() -> None:
-    """Its requests are protected in its cgroup and the pod's; page cache up to both limits."""
+    """The sidecar's requests are protected in its cgroup and the pod's; page cache up to limits."""
     made = with_init(
         pod("a", "LS", requests={"memory": GIB}, limits={"memory": GIB}),
         container("proxy", sidecar=True, memory=2 * GIB),

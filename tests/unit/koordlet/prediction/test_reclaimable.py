@@ -79,7 +79,7 @@ def test_no_prediction_without_models() -> None:
 
 
 def test_a_terminating_pod_counts_in_neither() -> None:
-    """Its requests are about to be released."""
+    """The requests of a terminating pod are about to be released."""
     models = trained(node=1.0, a=0.5)
     ended = pod("a", "LS", priority=9000, requests={"cpu": "4"}, phase="Succeeded")
 

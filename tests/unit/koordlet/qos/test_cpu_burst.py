@@ -82,7 +82,7 @@ def test_quota_moves_in_steps_between_base_and_ceiling(
 
 
 def test_a_throttled_container_on_an_idle_node_goes_up_with_its_pod() -> None:
-    """Both by the same amount."""
+    """The quotas of container and pod rise by the same amount."""
     tree = Tree()
     view = limited(tree)
 
@@ -93,7 +93,7 @@ def test_a_throttled_container_on_an_idle_node_goes_up_with_its_pod() -> None:
 
 
 def test_a_pod_without_quota_keeps_none() -> None:
-    """Only the container moves."""
+    """Burst raises the quota of the container alone."""
     tree = Tree()
     view = limited(tree)
     tree.set(CgroupFile.CFS_QUOTA, view.folder, -1)

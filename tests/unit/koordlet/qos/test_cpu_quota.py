@@ -276,7 +276,7 @@ def test_the_kubelet_lowers_a_limit_while_burst_has_raised_it(*, ratio: str, kno
 
 
 def test_the_kubelet_resizes_requests_while_burst_has_raised_the_quotas() -> None:
-    """It writes the quota of the pod again, although no limit has changed."""
+    """The kubelet writes the pod's quota again, although no limit has changed."""
     made = limited(2000)
     node = Node(made, spec=AUTO)
     node.kubelet(pod=200_000, c0=200_000)
@@ -403,7 +403,7 @@ def test_an_agent_that_starts_during_a_pending_resize_follows_its_end(
 
 @pytest.mark.parametrize("knows", [True, False])
 def test_the_kubelet_lowers_the_limit_of_a_whole_pod(*, knows: bool) -> None:
-    """Its writes are taken also where an agent has started meanwhile, and burst had raised all."""
+    """The kubelet's writes stay, also if the agent restarted while burst had raised the quotas."""
     node = Node(limited(1000, 0, whole=2000), spec=AUTO)
     node.kubelet(pod=200_000, c0=100_000, c1=200_000)
     node.throttled = True
@@ -456,7 +456,7 @@ def test_a_container_whose_start_was_refused_gets_room() -> None:
 def test_containers_that_have_not_started_have_room(
     mains: tuple[int, ...], inits: tuple[tuple[bool, int], ...], ratio: str, expected: int
 ) -> None:
-    """Each starts with its whole limit, which the kernel rejects above the quota of its pod."""
+    """Each container starts with its whole limit, which a lower quota of its pod would reject."""
     made = limited(*mains, inits=inits)
     waiting = replace(made.status, container_statuses=(), init_container_statuses=())
     node = Node(replace(made, status=waiting), ratio=ratio)

@@ -141,7 +141,7 @@ def test_cpus_of_others_give_their_share_or_nothing() -> None:
 
 @given(st.integers(2, 16), st.integers(0, 2**16 - 1), st.integers(-2000, 20_000))
 def test_best_effort_is_never_on_a_cpu_of_class_lse(count: int, owned: int, headroom: int) -> None:
-    """Even where fewer are left than the two that it has at least, as on a node of two CPUs."""
+    """The rule precedes the minimum of two CPUs for best effort, as on a node of two CPUs."""
     taken = owned & ((1 << count) - 1)
     if taken == 0:
         taken = 1

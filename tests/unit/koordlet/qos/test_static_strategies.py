@@ -256,7 +256,7 @@ def test_groups_of_classes_and_of_pods() -> None:
 
 
 def test_pods_whose_init_containers_run_have_their_shares_and_limits() -> None:
-    """Their phase is Pending; before a container has started, there is nothing to limit."""
+    """The pod is Pending; before a container has started, nothing can be limited."""
     tree = Tree()
     annotations = {
         "node.koordinator.sh/resctrl": '{"llc":{"schemata":{"range":[0,50]}}}',
@@ -299,7 +299,7 @@ def test_no_bandwidth_is_set_without_support() -> None:
 
 
 class FakeDisks:
-    """One disk, whatever is asked."""
+    """Host with one disk, which has every name."""
 
     def of_device(self, name: str) -> str | None:
         return "8:0" if name == "/dev/sda" else None

@@ -68,7 +68,7 @@ def test_response_contains_the_request_and_our_changes() -> None:
 
 
 def test_a_pod_of_batch_resources_has_them_in_its_sandbox() -> None:
-    """Its own cgroup is written, too, as by the runtime's own plugin."""
+    """The agent writes the pod's cgroup, too, as the runtime's own plugin does."""
     made = Runtime()
     view = made.tree.add_pod(pod("a", "BE"))
     hook_request = PodSandboxHookRequest(
@@ -90,7 +90,7 @@ def test_a_pod_of_batch_resources_has_them_in_its_sandbox() -> None:
     "method", ["PreStartContainerHook", "PostStartContainerHook", "PostStopContainerHook"]
 )
 def test_stages_without_hooks_change_nothing(method: str) -> None:
-    """They are answered, because a proxy may be configured to call them."""
+    """A proxy may be configured to call stages without hooks, so these are answered."""
     answer = ask(runtime(), method, OWN)
     assert answer.container_resources == OWN.container_resources
 

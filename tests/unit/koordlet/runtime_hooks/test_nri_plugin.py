@@ -128,7 +128,7 @@ def test_unanswerable_call_changes_nothing() -> None:
 
 
 def test_removed_pod_is_forgotten() -> None:
-    """Its CPUs are available again."""
+    """The CPUs of the removed pod are available again."""
     runtime = Runtime()
     runtime.tree.add_pod(pod("a", "LSR"))
     runtime.tree.add_pod(pod("b", "LS", requests={"cpu": 1}))

@@ -142,7 +142,7 @@ def pods(draw: st.DrawFn, *cpu_lists: str) -> dict[str, Any]:
 def test_the_start_and_the_reconciler_agree(
     one: dict[str, Any], other: dict[str, Any], annotations: dict[str, str], is_known: bool
 ) -> None:
-    """Both use one plan, also for a pod that the watch has not delivered yet."""
+    """The hook and the reconciler share a plan, also for a pod that the watch has not delivered."""
     runtime = Runtime(annotations=annotations)
     view = runtime.tree.add_pod(pod("a", **one))
     neighbour = runtime.tree.add_pod(pod("b", **other))
@@ -190,7 +190,7 @@ def test_the_pod_has_its_own_values_before_its_first_container() -> None:
 
 
 def test_starting_pod_avoids_bound_cpus_of_another_starting_pod() -> None:
-    """Even if the watch has delivered neither of them."""
+    """The agent knows the bound CPUs before the watch delivers either pod."""
     runtime = Runtime()
     own = runtime.tree.add_pod(pod("own", "LSR", annotations=cpuset("2-3")))
     shared = runtime.tree.add_pod(pod("shared", "LS", requests={"cpu": 1}))

@@ -103,7 +103,7 @@ def test_of_two_mirrors_of_one_static_pod_the_older_one_is_believed() -> None:
     "container", ["containerd://..", "containerd://.", "containerd://a/b", "x"]
 )
 def test_a_container_without_a_name_of_its_own_has_no_cgroup(container: str) -> None:
-    """It is omitted; the pod itself is managed."""
+    """A container whose name is not its own is omitted; the pod itself is managed."""
     made = pod("a", containerStatuses=[{"name": "c0", "containerID": container}])
     assert pod_view(made, LAYOUT).containers == ()
 

@@ -210,7 +210,7 @@ def test_fields_that_we_do_not_know_survive() -> None:
     ],
 )
 def test_both_selectors_must_fit(spec: Any, applies: bool) -> None:
-    """One that can't be read fits: so the original."""
+    """An unreadable selector matches every pod, as in the original."""
     there = namespace("default", tier="offline")
     result = mutated(pod(labels={"app": "etl"}), there, profile(labels={"hit": "1"}, **spec))
 
@@ -266,7 +266,7 @@ def test_a_profile_left_out_by_lot_still_translates() -> None:
     ],
 )
 def test_profile_that_cannot_be_applied_denies_the_pod(spec: Any, code: int, message: str) -> None:
-    """It is not simply left out."""
+    """The webhook never ignores a profile that selects the pod."""
     with pytest.raises(Denial, match=message) as caught:
         mutated(pod(), profile(**spec))
 

@@ -174,13 +174,13 @@ def test_denied_deletion_has_the_message_of_the_original(name: str, original: st
 
 
 def test_an_unknown_parent_is_refused_by_the_mutating_hook_in_the_words_of_the_original() -> None:
-    """It is the first hook that is asked."""
+    """The mutating webhook runs before the validating one."""
     with pytest.raises(Denial, match=r"^fill quota x failed, parent not exist; "):
         mutate_quota(request(sized("x", "nobody")), lookup(*TREE), DEFAULT_GATES)
 
 
 def test_a_guarantee_that_no_ancestor_covers_is_refused_in_the_words_of_the_original() -> None:
-    """It is the root of the tree that can't guarantee it."""
+    """The root of the tree cannot guarantee the minimum."""
     root = sized("root", is_parent=True, least={"cpu": "10"}, **TREE_7)
     gates = DEFAULT_GATES | {ManagerFeature.QUOTA_GUARANTEE}
 

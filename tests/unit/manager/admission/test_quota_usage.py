@@ -144,7 +144,7 @@ def test_a_pod_that_changes_its_quota_is_counted_there() -> None:
 
 
 def test_overhead_and_replaced_resources_count_as_gates_say() -> None:
-    """Both alone."""
+    """Overhead and replacement of resources have a gate each."""
     overhead: dict[str, Any] = {"overhead": {"cpu": "2"}}
     ignoring = ON | {ManagerFeature.QUOTA_IGNORES_OVERHEAD}
     assert World(quota()).admit("3", **overhead)
@@ -156,7 +156,7 @@ def test_overhead_and_replaced_resources_count_as_gates_say() -> None:
 
 
 def test_gates_are_known_by_their_names() -> None:
-    """They are named as in the original."""
+    """Gates have the names of the original."""
     text = "EnableQuotaAdmission=true,EnableQuotaAdmissionOnUpdate=true,DisableDefaultQuota=true"
     assert parse_gates(text) > ON_UPDATE
 
@@ -221,7 +221,7 @@ def test_a_resize_is_charged_with_what_it_asks_for_in_addition() -> None:
 
 
 def test_a_resize_that_is_only_tried_is_not_counted() -> None:
-    """Neither is another subresource judged."""
+    """A dry run and updates of other subresources use no quota."""
     world = World(quota(child_request={"cpu": "3"}))
 
     assert [resize(world, "1", "2", is_dry_run=True), world.used()] == ["", "3"]

@@ -226,7 +226,7 @@ def test_pods_ignore_reservations_only_in_namespaces_that_may() -> None:
 
 @given(st.sampled_from(sorted(ANNOTATIONS)), st.sampled_from(["{}", "", "x", '{"cpuset":"0"}']))
 def test_only_components_write_allocations_of_pods(key: str, text: str) -> None:
-    """It is taken off a pod that is created, and stays as it is when one is changed."""
+    """Forged allocations are removed from a new pod; on an update the stored ones stay."""
     plain, forged = pod(), pod(annotations={key: text, "mine": "1"})
     made = mutate_pod(request(forged, requester=EVE), world(), DEFAULT_GATES)
     assert made["metadata"]["annotations"] == {"mine": "1"}

@@ -376,7 +376,7 @@ def test_binding_requires_a_permission(rules: BindingRules, user: str, decision:
 
 
 def test_gates_are_switched_by_name() -> None:
-    """One that is unknown, or switches what is not the manager's, is refused."""
+    """A gate that is unknown, or not of the manager, is refused."""
     assert parse_gates("") == DEFAULT_GATES
     on = parse_gates("MultiQuotaTree=true, PodMutatingWebhook=false")
     assert ManagerFeature.MULTI_QUOTA_TREE in on

@@ -242,7 +242,7 @@ def test_bandwidths_that_can_be_kept() -> None:
 def test_bandwidths_of_classes_fit_in_the_total(
     megabits: list[int], field: str, per_node: bool, has_own_total: bool
 ) -> None:
-    """They may add up to the total of their nodes, 100M; what nodes of others have is no matter."""
+    """Bandwidths of classes may add up to 100M, the nodes' total; other nodes do not matter."""
     classes = ("lsrClass", "lsClass", "beClass")
     qos: dict[str, Any] = {
         name: {"networkQOS": {field: f"{amount}M", field.replace("Request", "Limit"): "5G"}}

@@ -210,7 +210,7 @@ def test_host_applications_of_a_node_replace_all_others() -> None:
 
 
 def test_the_bandwidth_of_a_node_goes_before_all() -> None:
-    """One that can't be read leaves the whole part out."""
+    """An unreadable annotation omits the whole strategy and is a problem."""
     key = "node.koordinator.sh/network-bandwidth"
     result = read(system={"clusterStrategy": {"totalNetworkBandwidth": "100M"}})
 

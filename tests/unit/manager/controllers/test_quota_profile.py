@@ -70,7 +70,7 @@ def test_a_profile_gets_a_tree_and_a_root() -> None:
     ("ratio", "cpu"), [("0.55", "16500m"), ("1", "30"), ("7", "30"), ("x", "30")]
 )
 def test_a_ratio_leaves_a_part_of_it(ratio: str, cpu: str) -> None:
-    """One that can't be is 1, as in the original, and a problem."""
+    """An invalid ratio counts as 1, as in the original, and is a problem."""
     one = profile(resourceRatio=ratio)
     problem = reconcile_quota_profile(one, None, NODES).problem
 

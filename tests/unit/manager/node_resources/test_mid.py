@@ -61,7 +61,7 @@ def test_static_mode_reads_no_metric() -> None:
 
 @pytest.mark.parametrize(("priority", "cpu"), [(9500, 8_000), (7500, 18_000), (5500, 18_000)])
 def test_requests_of_mid_and_batch_pods_leave_cpus_unallocated(priority: int, cpu: int) -> None:
-    """They are not of this kind of CPU."""
+    """Mid and batch pods request no native CPUs."""
     report = metric(used=amounts(0, 0))
     strategy = Strategy(mid_unallocated_percent=50)
 

@@ -61,7 +61,7 @@ def test_healthy_gpus_are_added_up(vendor: str, whole: str | None) -> None:
 
 
 def test_without_healthy_devices_there_is_nothing() -> None:
-    """Neither resources nor labels."""
+    """Unhealthy devices provide neither resources nor labels."""
     broken = device(gpu(health=False), **{"gpu-model": "X"})
 
     assert (

@@ -173,7 +173,7 @@ def test_a_node_that_is_not_colocated_gives_nothing() -> None:
 
 
 def test_third_parties_get_theirs_first() -> None:
-    """Their batch resources are subtracted; the annotation keeps the total."""
+    """Third parties' batch resources are subtracted; the annotation has the total."""
     allocations = [
         {
             "name": "yarn",
@@ -211,7 +211,7 @@ def test_a_share_that_changes_is_written_at_once() -> None:
 
 
 def test_what_third_parties_may_have_is_written_though_pods_are_shown_the_same() -> None:
-    """They read it in the annotation; small changes wait as ever."""
+    """Third parties read the annotation; small changes are written later, as always."""
     view = ManagedNode(shared("9000", origin="3k"), IDLE)
     result = outcome(view)
     assert shown(view, result)[BATCH] == "0"

@@ -104,7 +104,7 @@ def test_small_differences_are_not_applied(shown: str | None, changed: bool) -> 
 
 
 def test_zones_without_cpus_and_memory_are_left_alone() -> None:
-    """Such a topology belongs to another component."""
+    """A topology without CPUs and memory belongs to another component."""
     assert has_zones(TWO)
     assert not has_zones(topology({"example.com/x": 1}))
     assert not has_zones(topology())

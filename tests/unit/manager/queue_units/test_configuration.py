@@ -45,7 +45,7 @@ def test_file_of_the_chart_states_the_defaults() -> None:
 
 
 def test_arguments_of_extensions_say_how_long_their_jobs_are_waited_for() -> None:
-    """They are in a separate file; 0 means the default."""
+    """Arguments of extensions are in a separate file; 0 means the default."""
     result = read(CHART, "{tfjob: {runningTimeout: 1m, backoffTimeout: 30s}, job: {}}")
 
     assert result.times["tfjob"] == JobTimes(60.0, 30.0)
@@ -82,7 +82,7 @@ def test_invalid_settings_are_named(text: str, problem: str) -> None:
 
 
 def test_kinds_of_jobs_are_waited_for_as_their_arguments_say() -> None:
-    """They override the queue, and their backoff is constant."""
+    """Arguments of a kind override the queue, and their backoff is constant."""
     times = {"job": JobTimes(running_s=5.0, backoff_s=40.0)}
     world = World(
         quota(cpu=1),
@@ -127,7 +127,7 @@ def test_annotations_of_1_8_and_of_before_count_alike() -> None:
 
 
 def test_flag_sets_the_default_preemptibility_of_units() -> None:
-    """Either label overrides it for one unit; only ``true`` allows preemption."""
+    """A unit's own label overrides the flag; only ``true`` allows preemption."""
     for default, victim in ((True, {"a"}), (False, set[str]())):
         world = World(
             quota(cpu=1),
@@ -142,7 +142,7 @@ def test_flag_sets_the_default_preemptibility_of_units() -> None:
 
 
 def test_all_jobs_may_count_also_those_that_don_t_come_suspended() -> None:
-    """They run in any case; who comes suspended waits for them."""
+    """Unsuspended jobs run in any case; suspended ones wait for their quota."""
     world = World(quota(cpu=1), job("runs", suspend=False), manages_all=True)
     world.settle()
     world.add(job("waits"))

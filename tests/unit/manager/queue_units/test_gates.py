@@ -77,7 +77,7 @@ def test_a_unit_starts_when_all_checks_are_ready() -> None:
 
 
 def test_unit_is_requeued_after_the_retry_of_a_check() -> None:
-    """It backs off and releases its quota, and all its checks are reset to Pending."""
+    """The unit backs off and releases its quota, and its checks are reset to Pending."""
     world = World(quota(cpu=1), checked("capacity"), job("a"), initial_backoff_s=5.0)
     world.settle()
     answer(world, "a", capacity="Retry")
@@ -153,7 +153,7 @@ def test_invalid_checks_of_a_queue_block_its_units(bad: JsonObject, problem: str
 
 
 def test_a_reserved_unit_may_be_preempted() -> None:
-    """Its quota goes to the preemptor, and the unit is enqueued again."""
+    """The unit's quota goes to the preemptor, and the unit is enqueued again."""
     world = World(quota(cpu=1), checked("capacity"), job("a"))
     world.settle()
     marks = {"metadata": {"annotations": {"koord-queue/enable-queueunit-preemption": "true"}}}
@@ -179,7 +179,7 @@ def test_job_in_strict_mode_starts_after_sched_succeed() -> None:
 
 
 def test_unit_is_requeued_with_backoff_after_sched_failed() -> None:
-    """It keeps the message of the scheduler and releases its quota immediately."""
+    """The unit keeps the scheduler's message and releases its quota immediately."""
     world = World(quota(cpu=1), job("a"), strict_queues=ALL, initial_backoff_s=5.0)
     world.settle()
     say(world, "a", "SchedFailed", message="0/3 nodes")
@@ -206,7 +206,7 @@ def test_scheduler_may_drop_the_conditions_of_a_unit() -> None:
 
 
 def test_sched_succeed_of_a_deactivated_unit_is_ignored() -> None:
-    """Another unit may use its quota by then."""
+    """The quota may be in use by another unit by then."""
     world = World(quota(cpu=1), job("a"), strict_queues=ALL)
     world.settle()
     world.cluster.patch(QueueUnit, "a", "default", {"spec": {"active": False}})
@@ -260,7 +260,7 @@ def test_checks_come_before_the_scheduler() -> None:
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_job_that_a_user_resumes_keeps_its_quota(*, strict: bool) -> None:
-    """Its usage is counted once."""
+    """The usage of the resumed job is counted once."""
     world = World(
         quota(cpu=1),
         *(() if strict else (checked("capacity"),)),

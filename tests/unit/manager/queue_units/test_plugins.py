@@ -169,7 +169,7 @@ def test_non_preemptible_units_are_limited_to_the_minimum() -> None:
 
 
 def test_a_quota_may_preempt_for_more_important_units() -> None:
-    """Its attribute overrides the queue."""
+    """The attribute of the quota overrides the policy of the queue."""
     world = settled(
         tree(node("a", 2, attributes={"preempt-policy": "PreemptLowerPriority"})),
         job("low", 2, quota="a"),
@@ -228,7 +228,7 @@ def test_oversold_limits_are_so_many_times_as_large() -> None:
 
 
 def test_each_quota_of_the_tree_has_a_queue_while_it_exists() -> None:
-    """Its annotations say for which quota it is; others' Queues stay."""
+    """Annotations of a Queue name its quota; Queues of users stay."""
     world = settled(tree(node("Team_A", 2)), queue_for("Team_A"))
     made = {
         it.metadata.annotations["koord-queue/quota-fullname"]: it
@@ -260,7 +260,7 @@ def test_queues_of_a_tree_need_not_be_made() -> None:
 
 
 def test_a_job_may_name_its_queue() -> None:
-    """One that takes its quota; several quotas may share it, and block each for itself."""
+    """The queue must take the job's quota; quotas may share a queue, and block separately."""
     world = settled(
         tree(node("a", 2), node("b", 2)),
         queue_for("a,b", "Block"),

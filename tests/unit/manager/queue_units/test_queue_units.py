@@ -180,7 +180,7 @@ def test_each_quota_gets_a_queue_that_lists_waiting_units() -> None:
 
 
 def test_job_whose_pods_do_not_run_in_time_is_requeued() -> None:
-    """It is suspended with backoff, and other units use its quota in the meantime."""
+    """The job is suspended with backoff, and other units use its quota meanwhile."""
     world = World(queue(wait_for_pods_running="true"), quota(cpu=1), pods_ready_s=60.0)
     world.add(job("a"))
     world.settle(pods_run=False)
@@ -257,7 +257,7 @@ def test_deactivated_unit_stops_until_it_is_activated() -> None:
 
 
 def test_job_that_a_user_suspends_releases_its_quota() -> None:
-    """Its unit is enqueued again."""
+    """The unit of the suspended job is enqueued again."""
     world = World(quota(cpu=1), job("a"))
     world.settle()
     world.add(job("b", priority=5))

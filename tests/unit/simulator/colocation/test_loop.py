@@ -177,7 +177,7 @@ def test_services_that_overload_a_node_by_themselves_are_at_risk_all_the_same() 
 
 @pytest.mark.slow
 def test_prod_pods_that_are_known_for_a_day_leave_mid_resources() -> None:
-    """Their requests less the peak of their usage and a margin; nothing before."""
+    """Mid resources are requests less peak usage and a margin, and 0 before."""
     data = described(pods("web", 1, 10, usage={"cpu": 20}), pods("batch", 1, 1), horizon="26h")
     data["sampleEvery"] = "1h"
     data["colocation"]["step"] = "10m"

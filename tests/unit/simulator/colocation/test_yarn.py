@@ -85,7 +85,7 @@ def test_containers_end_for_services_and_work_again_afterwards() -> None:
 
 
 def test_a_pod_that_waits_finds_room_beside_containers() -> None:
-    """It requests more than the headroom; YARN gives back what no container has."""
+    """The pod requests more than the headroom; YARN returns resources without containers."""
     data = with_yarn(
         described(pods("web", 1, 10, usage={"cpu": 20}), pods("batch", 1, 2, at="20m")),
         queue("etl", 1),
@@ -251,7 +251,7 @@ def test_what_makes_no_sense_is_refused(change: dict[str, Any], message: str) ->
 
 
 def test_yarn_needs_colocation() -> None:
-    """It lives on what that gives away; with it no best-effort pods are needed."""
+    """YARN uses resources of colocation, with or without best-effort pods."""
     data = with_yarn(described(pods("web", 1, 1)), queue("a", 1))
     data["objects"] = [config()]
     run({**data, "horizon": "2m"})

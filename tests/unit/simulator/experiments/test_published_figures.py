@@ -115,7 +115,7 @@ def test_drawn_figures_have_the_published_numbers(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("fgd-*.yaml")))
 def test_definitions_of_figures_have_the_policies_of_the_paper(name: str, tmp_path: Path) -> None:
-    """They also have our policies, with the published seeds and demand."""
+    """The definitions add our policies, with the published seeds and demand."""
     text = (EXAMPLES / f"{name}.yaml").read_text()
     (tmp_path / "openb").mkdir()
     (tmp_path / "figure.yaml").write_text(text)

@@ -179,7 +179,7 @@ def test_killed_and_resumed_experiment_has_the_same_tables(
 @pytest.mark.usefixtures("_without_charts")
 @pytest.mark.integration
 def test_run_that_kills_its_process_fails_alone(tmp_path: Path) -> None:
-    """It is repeated once, then has an error in the tables, and is missing for the next call."""
+    """The run is repeated once, has an error in the tables, and is missing for the next call."""
     definition = _write(tmp_path, [{"policy": "Fatal", "plugins": ["own.py:FATAL"]}])
     (record,) = experiment(definition, tmp_path / "out").failures
 

@@ -49,7 +49,7 @@ def test_differences_are_paired_by_seed() -> None:
 
 
 def test_seed_that_failed_for_one_policy_has_no_pair() -> None:
-    """Its other run still counts in the mean."""
+    """The other run of the seed still counts in the mean."""
     base = [record("a", seed, cost=float(seed)) for seed in (1, 2, 3)]
     columns = summary_table([panel(a=base, b=[record("b", 2, cost=5.0)], c=[])])
 

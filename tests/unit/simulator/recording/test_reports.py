@@ -37,7 +37,7 @@ def test_report_in_parts_equals_the_report_read_at_once(report: NodeMetric) -> N
 
 
 def test_windows_are_a_sequence() -> None:
-    """One that can be counted, iterated and cut, as the tuple that they are."""
+    """Windows can be counted, iterated and cut like a tuple."""
     windows = {("5m", "p95"): used("1"), ("15m", "p95"): used("2")}
     report = metric("n", 1, 1, windows=windows)
     expected = usage_of(report).aggregated_node_usages

@@ -68,7 +68,7 @@ def test_a_pod_that_fits_takes_the_place_of_a_larger_one() -> None:
 
 
 def test_pods_without_gpus_take_cpu() -> None:
-    """They come first, and their 15 cores leave 1, which is too little for a GPU's pod."""
+    """Pods without GPUs come first; their 15 cores leave 1, too little for the GPU pod."""
     node = NodeShape(gpus=2, cpu_milli=16_000, model_bit=1)
     arriving = [GpuClass(5_000)] * 3 + [GpuClass(5_000, 1, 1_000)]
 

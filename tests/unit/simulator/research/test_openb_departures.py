@@ -178,7 +178,7 @@ def halves_and_one_who_waits() -> tuple[OpenbTrace, DepartureWeek]:
 
 
 def test_shares_move_together_when_someone_waits_for_a_whole_gpu() -> None:
-    """One move frees a GPU, and who waits has it."""
+    """One move frees a GPU, which the waiting pod gets."""
     of, run = halves_and_one_who_waits()
     LimitedMoves(of, MoveBudget(1000))(run)
     assert (run.moves, run.n_waiting.sum()) == (1, 0)

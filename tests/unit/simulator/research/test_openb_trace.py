@@ -134,7 +134,7 @@ def test_every_pod_arrives_once_before_any_is_drawn_again(tmp_path: Path) -> Non
 
 
 def test_a_seed_gives_the_same_arrivals_again(tmp_path: Path) -> None:
-    """Another one gives others."""
+    """Arrivals of different seeds differ."""
     trace = tiny(tmp_path)
 
     assert arrivals(trace, 1).names == arrivals(trace, 1).names != arrivals(trace, 2).names
@@ -201,7 +201,7 @@ def test_another_ratio_cuts_or_continues_the_published_order(tmp_path: Path) -> 
 def test_a_published_order_that_does_not_fit_is_refused(
     tmp_path: Path, entry: object, warning: str
 ) -> None:
-    """It belongs to another list."""
+    """An order with other pods belongs to another trace."""
     trace = tiny(tmp_path)
     publish(tmp_path, entry)
 

@@ -38,7 +38,7 @@ def test_philly_jobs_have_a_pod_per_server_and_run_for_all_attempts() -> None:
 
 
 def test_helios_jobs_stay_in_their_virtual_cluster() -> None:
-    """Each has its own nodes: as many as it ever had GPUs; one without GPUs is left out."""
+    """Each cluster has as many nodes as it ever had GPUs; a cluster without GPUs is left out."""
     source = load_source(SAMPLES / "helios", trace="helios")
     plan = source.generate(0, inf)
     result = simulate(source)

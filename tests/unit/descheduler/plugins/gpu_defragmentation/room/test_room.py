@@ -99,7 +99,7 @@ def test_existing_room_needs_no_moves() -> None:
 
 
 def test_node_with_the_fewest_pods_is_cleared() -> None:
-    """One move, not two."""
+    """One move clears the node; other nodes would need two or three."""
     where = cluster([pod(0, 0), pod(0, 1)], [pod(1, 2)], [pod(2, 0), pod(2, 1), pod(2, 2)])
     plan = find(where, request())
     assert plan is not None
