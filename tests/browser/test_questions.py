@@ -253,7 +253,7 @@ def test_jobs_rejected_most_often_are_listed(reader: Reader) -> None:
 
 
 def test_decisions_about_a_job(reader: Reader) -> None:
-    """One of its pods links to them."""
+    """A pod of the job links to the decisions."""
     reader.click(reader.page.get_by_role("link", name="red/ring-").first)
     reader.click(reader.page.get_by_role("link", name="All decisions about red/ring"))
     table = reader.page.get_by_role("region", name="Decisions, newest first")

@@ -20,7 +20,7 @@ _HOLD = ("/usr/bin/unshare", "--net", "sleep", "infinity")
 
 
 class OtherMachine:
-    """Another machine, which reaches the API server of the tests over one link.
+    """Machine that reaches the API server of the tests over one link.
 
     What it sends while the link is cut stays in the buffers of its kernel, and is sent again when
     the link is mended, as with any network.  Only root can have one.

@@ -157,7 +157,7 @@ def test_every_alert_has_a_case() -> None:
 
 @pytest.mark.parametrize("name", ALERTS)
 def test_alert_fires_after_its_time_and_only_for_its_cause(name: str) -> None:
-    """Its expression holds in each minute of ``for``; in a healthy installation in none."""
+    """The expression holds in each minute of ``for``, and in none in a healthy installation."""
     rule = ALERTS[name]
     changes, labels = FIRING[name]
     assert changes.keys() <= HEALTHY.keys()

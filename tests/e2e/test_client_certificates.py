@@ -71,7 +71,7 @@ def showing(
 def test_only_an_api_server_with_the_certificate_is_answered(
     showing: ControlPlane, clients: Authority, port: int
 ) -> None:
-    """It rejects invalid objects; other clients of the port get no answer."""
+    """The webhook rejects invalid objects; other clients of the port get no answer."""
     api = showing.api
     url = f"https://127.0.0.1:{port}/validate-configmap"
     label = "koordinator.sh/configmap-type"

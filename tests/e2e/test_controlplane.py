@@ -37,7 +37,7 @@ def pods(controlplane: ControlPlane, namespace: str) -> str:
 
 
 def test_client_and_server_are_of_one_version(kubectl: Kubectl) -> None:
-    """Both come from one build."""
+    """The client and the API server come from one build."""
     versions = json.loads(kubectl("version", "--output=json"))
 
     assert versions["clientVersion"]["gitVersion"] == versions["serverVersion"]["gitVersion"]
@@ -114,7 +114,7 @@ def test_the_stock_programs_run_a_deployment(
 def test_a_service_account_may_do_what_rbac_grants(
     controlplane: ControlPlane, namespace: str, kubectl: Kubectl
 ) -> None:
-    """Its token is known to the API server, and nothing but the granted verb is allowed."""
+    """The API server knows the account's token, and permits nothing but the granted verb."""
     inside = f"--namespace={namespace}"
     kubectl("create", "serviceaccount", "reader", inside)
     kubectl("create", "role", "reader", "--verb=list", "--resource=pods", inside)

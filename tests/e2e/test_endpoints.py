@@ -197,7 +197,7 @@ def test_the_verbosity_of_the_log_can_be_changed(admin: Endpoint) -> None:
 def test_metrics_have_the_names_of_kube_scheduler(
     controlplane: ControlPlane, admin: Endpoint, namespace: str
 ) -> None:
-    """Those that describe something that this scheduler has as well."""
+    """Metrics of kube-scheduler that apply here have its names and labels."""
     controlplane.api.request("POST", "/api/v1/nodes", node("n1", cpu="1"))
     for name, cpu in {"fits": "500m", "waits": "5"}.items():
         controlplane.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod(name, cpu))

@@ -99,7 +99,7 @@ def test_strict_tenancy_is_on_in_scheduler_and_manager(helm: Helm) -> None:
 def test_bad_values_are_refused_by_name(
     helm: Helm, tmp_path: Path, values: dict[str, Any], warning: str
 ) -> None:
-    """Neither a misspelt value nor one that would be ignored gets through."""
+    """Misspelt values, and values that would have no effect, fail the installation."""
     file = tmp_path / "values.json"
     file.write_text(json.dumps(values))
 
@@ -210,7 +210,7 @@ def test_values_of_the_original_change_the_scheduler_configuration(
 
 
 def test_notes_list_values_of_the_original_that_differ(helm: Helm, tmp_path: Path) -> None:
-    """Each by its name; without such values the notes have no list."""
+    """The notes name each value; without such values the notes have no list."""
     file = tmp_path / "values.json"
     file.write_text(json.dumps(ORIGINAL_VALUES))
     install = ("install", "koordinator", CHART, "--dry-run=client", f"--namespace={NAMESPACE}")
@@ -294,7 +294,7 @@ def test_access_can_be_restricted(helm: Helm, controlplane: ControlPlane) -> Non
 def test_decisions_are_audited_in_memory_or_on_a_volume(
     helm: Helm, controlplane: ControlPlane
 ) -> None:
-    """It is off by default; on a volume every replica has a folder of its own."""
+    """The audit is off by default; on a volume every replica has its own folder."""
 
     def flags(objects: Objects) -> set[str]:
         (container,) = deployed(objects)["containers"]

@@ -34,7 +34,7 @@ def names(listed: Manifest) -> list[str]:
 
 
 def test_answers_and_errors_are_passed_on(through: Endpoint, interposer: Interposer) -> None:
-    """Both ways, and noted."""
+    """The interposer forwards and records successful and failed calls."""
     through.request("POST", NODES, node("n1"))
 
     assert names(through.request("GET", NODES)) == ["n1"]

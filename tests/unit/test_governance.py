@@ -58,7 +58,7 @@ def test_issue_forms_have_a_question_that_must_be_answered(name: str) -> None:
 
 
 def test_hooks_before_a_commit_are_checks_of_make_check() -> None:
-    """They run the same programs, so that a commit that passes them passes the check."""
+    """A commit that passes the hooks passes the check, since they run the same programs."""
     config: Any = yaml.load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"), yaml.CSafeLoader)
     makefile = (ROOT / "Makefile").read_text("utf-8").replace("$(BIN)", ".venv/bin")
 

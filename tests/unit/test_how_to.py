@@ -58,7 +58,7 @@ def plugin_of(code: str, monkeypatch: pytest.MonkeyPatch) -> PluginSpec[Any]:
 def test_the_other_plugins_of_the_page_keep_the_contract(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One counts other pods, one reads an annotation of the node and the time."""
+    """One plugin counts other pods, one reads an annotation of the node and the time."""
     (case,) = plugin_contract(
         plugin_of(code_blocks(HOW_TO.read_text("utf-8"), "python")[number], monkeypatch)
     ).args[1]

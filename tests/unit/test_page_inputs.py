@@ -102,7 +102,7 @@ def test_page_shows_the_output_of_its_command(page: str, number: int) -> None:
 
 
 def test_page_on_installing_names_every_component_of_the_manifests() -> None:
-    """Those that the chart installs with its default values, and the values that omit them."""
+    """The page has the components of the default values, and the values that omit them."""
     page, installed = text_of("install.md"), (ROOT / "deploy/koordinator.yaml").read_text("utf-8")
     workloads = re.findall(
         r"^kind: (?:Deployment|DaemonSet)\nmetadata:\n(?:  .*\n)*?  name: (\S+)$",

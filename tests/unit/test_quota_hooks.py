@@ -147,7 +147,7 @@ def _with_hooks(hooks: list[dict[str, str]]) -> KubeSchedulerConfiguration:
 
 
 def test_a_hook_that_is_not_installed_is_an_error() -> None:
-    """It is never left out silently."""
+    """A missing hook is never ignored."""
     config = _with_hooks([{"key": "k", "factoryKey": "nobody"}])
 
     with pytest.raises(InputError, match=r"hookPlugins\[0\].factoryKey: must be .*, got 'nobody'"):

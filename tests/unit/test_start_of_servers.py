@@ -65,7 +65,7 @@ def readings(*cpu_s: float) -> Callable[[], float]:
 
 @pytest.mark.usefixtures("_slow_machine")
 def test_a_server_may_take_minutes_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has had hardly any CPU time."""
+    """The server has had hardly any CPU time."""
     answer_after(monkeypatch, refusals=MINUTES_LATE)
 
     SERVER.wait_until_ready("/readyz", readings(0.5, 1.0, 2.0))
@@ -76,7 +76,7 @@ def test_a_server_may_take_minutes_on_a_busy_machine(monkeypatch: pytest.MonkeyP
 def test_a_server_that_never_becomes_ready_is_an_error(
     monkeypatch: pytest.MonkeyPatch, cpu_s: Sequence[float]
 ) -> None:
-    """One that works in vain is given up by its CPU time, one that does nothing in the end."""
+    """A server that works in vain is given up by its CPU time, an idle one at the deadline."""
     answer_after(monkeypatch, refusals=1000)
 
     with pytest.raises(ControlPlaneError, match=r"not ready after \d+ s of CPU time: refused"):
@@ -92,7 +92,7 @@ def test_cpu_time_of_a_program_is_read_while_it_runs(start: Start) -> None:
 
 
 def test_a_program_that_has_ended_is_not_waited_for(start: Start) -> None:
-    """Its exit status is in the error."""
+    """The error has the exit status of the program."""
     program = start(["sh", "-c", "exit 3"])
     os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
 

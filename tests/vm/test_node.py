@@ -193,10 +193,7 @@ def test_batch_resources_are_limits(agent: NodeInside, pods: Pods) -> None:
 
 
 def test_batch_container_weighs_as_much_as_a_native_one(agent: NodeInside, pods: Pods) -> None:
-    """Both request half a CPU; the runtime converts the shares of one, and the agent the other's.
-
-    The pods' weights are those that the kubelet computes.
-    """
+    """Two containers request half a CPU; runtime and agent convert the shares alike."""
     weight = agent.inside(pods.ls, "cpu.weight")
     assert weight in {"20", "59"}  # of runc before 1.3.2, and from it on
     _becomes(lambda: agent.inside(pods.batch, "cpu.weight"), weight)
@@ -224,7 +221,7 @@ def test_best_effort_pods_are_idle_beside_a_service(agent: NodeInside, pods: Pod
 
 
 def test_cpus_of_an_lsr_pod_are_its_own(agent: NodeInside, pods: Pods) -> None:
-    """It runs on the CPU of its annotation without a quota, the others run elsewhere."""
+    """The pod runs on the CPU of its annotation without a quota, the others run on other CPUs."""
     _becomes(lambda: agent.inside(pods.lsr, "cpuset.cpus.effective"), "3")
     assert agent.inside(pods.lsr, "cpu.max").startswith("max ")
     _becomes(lambda: agent.inside(pods.ls, "cpuset.cpus.effective"), "0-2")

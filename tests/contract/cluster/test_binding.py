@@ -146,7 +146,7 @@ def test_a_gated_pod_is_not_bound(cluster: Cluster) -> None:
 
 
 def test_a_pod_on_a_node_ends_gracefully(cluster: Cluster) -> None:
-    """It is marked with its period and removed by a deletion with period 0."""
+    """The deletion marks the pod with its grace period; a deletion with period 0 removes it."""
     cluster.create(pod("a", termination_grace_period_seconds=60))
     bind(cluster, "a")
     cluster.delete(Pod, "a", "default")

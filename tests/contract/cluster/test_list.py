@@ -52,7 +52,7 @@ def test_list_is_sorted_and_complete(keys: Cluster) -> None:
 def test_label_selectors_restrict_lists(
     keys: Cluster, selector: LabelSelector | None, expected: list[str]
 ) -> None:
-    """None and the empty selector restrict nothing; requirements are ANDed."""
+    """An absent or empty selector restricts nothing; requirements are ANDed."""
     assert listed(keys, label_selector=selector) == expected
 
 

@@ -127,7 +127,7 @@ def test_plugins_keep_the_contract(spec: DeschedulerPluginSpec[Any]) -> None:
 
 
 class BadArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
-    """None."""
+    """Arguments without fields."""
 
 
 @dataclass(frozen=True)

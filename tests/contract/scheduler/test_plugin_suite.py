@@ -143,7 +143,7 @@ class ListensToNothing:
     ],
 )
 def test_a_plugin_that_breaks_a_rule_is_caught(plugin_type: type) -> None:
-    """Each breaks one."""
+    """Each example breaks one rule of the contract."""
 
     def build(_args: NoArgs, _axis: ResourceAxis) -> Any:
         return plugin_type()

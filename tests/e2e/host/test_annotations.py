@@ -91,7 +91,7 @@ def annotate(node: PodsMachine, view: PodView, annotations: dict[str, Any]) -> N
 
 
 def test_no_annotation_lifts_the_limits_of_a_pod(node: PodsMachine) -> None:
-    """Neither one by one nor together; the pod of another tenant keeps what it has."""
+    """No combination of annotations raises a limit; pods of other tenants keep their share."""
     bank = node.run("bank", "LS", _SLEEP, requests={"cpu": 1}, limits={"cpu": 1})
     job = node.run("job", "BE", SPIN, requests=_BATCH, limits=_BATCH)
     small = node.run("small", "LS", SPIN, limits={"cpu": "200m"})

@@ -82,7 +82,7 @@ def test_a_limit_is_lowered_while_burst_has_raised_quotas(machine: PodsMachine, 
 
 
 def test_a_normalized_pod_takes_every_container(machine: PodsMachine) -> None:
-    """One that starts late, and a sidecar, fit into the quota of their pod."""
+    """A container that starts late, and a sidecar, fit into the quota of their pod."""
     machine.slo(slo(cpuBurstStrategy={"policy": "none"}))
     worth(machine, "1.25")
     view = limited(machine, 200)

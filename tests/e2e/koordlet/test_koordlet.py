@@ -223,7 +223,7 @@ def event(name: str, *, reporter: str = "koordlet", kind: str = "Pod", about: st
 
 
 def test_an_agent_writes_events_of_its_own_only(controlplane: ControlPlane, rights: Path) -> None:
-    """Its credentials can't change events of others or write events for other nodes."""
+    """The agent's credentials can't change events of others or write events for other nodes."""
     (user,) = yaml.safe_load(rights.read_text())["users"]
     agent = replace(controlplane.api, token=user["user"]["token"])
     listed = "events.k8s.io/v1/namespaces/default/events?dryRun=All"

@@ -45,7 +45,7 @@ def claiming(name: str) -> Manifest:
 def test_containers_see_the_devices_of_their_claims(
     controlplane: ControlPlane, node: RealNode, driver: DraDriver
 ) -> None:
-    """Each pod another one; who waits gets the device of who has ended."""
+    """Pods get different devices; a waiting pod gets the device of an ended one."""
     selectors = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
     devices = {"requests": [{"name": "unit", "exactly": {"deviceClassName": "units"}}]}
     api = controlplane.api

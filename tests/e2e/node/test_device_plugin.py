@@ -125,7 +125,7 @@ def test_each_pod_is_given_the_share_that_the_scheduler_decided(
 def test_a_kubelet_that_forgot_its_devices_keeps_no_pod_from_running(
     site: RealNode, controlplane: ControlPlane
 ) -> None:
-    """One that finds no record of devices writes 0 for all of them, Koordinator's included.
+    """A kubelet without a record of devices writes 0 for all of them, Koordinator's included.
 
     The manager writes what there is again; pods that come meanwhile wait for it, or run.
     """

@@ -65,7 +65,7 @@ def amounts(cpu: str, memory: str) -> dict[str, Any]:
 def test_pods_of_every_class_start_right(
     start_agent: StartAgent, node: RealNode, controlplane: ControlPlane
 ) -> None:
-    """One of each, started one after the other; nothing has to be set right afterwards."""
+    """A pod of each class starts after the other; no setting needs correction afterwards."""
     node_path = f"/api/v1/nodes/{node.name}"
     annotated = {"metadata": {"annotations": {RATIO: "1.25"}}}
     merge = "application/merge-patch+json"

@@ -33,7 +33,7 @@ def cpu(made: Manifest, file: str) -> str:
 def test_a_kubelet_starts_again_while_jobs_idle(
     start_agent: StartAgent, node: RealNode, kubectl: Callable[..., str], tmp_path: Path
 ) -> None:
-    """It sets its tiers right, and makes and ends pods; afterwards shares are the kubelet's."""
+    """The kubelet resets its tiers, and makes and ends pods; then the shares are the kubelet's."""
     log = node.state / "log/kubelet.log"
     start = log.stat().st_size
     start_agent()

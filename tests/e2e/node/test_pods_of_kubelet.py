@@ -63,7 +63,7 @@ def restart_kubelet(node: RealNode, further: dict[str, Any]) -> None:
 def test_pods_of_the_kubelet_get_their_settings(
     controlplane: ControlPlane, node: RealNode, start_agent: StartAgent
 ) -> None:
-    """Its certificate is its own, as it makes it; who we are it asks the API server."""
+    """The kubelet has a certificate of its own, and reviews the agent's token at the API server."""
     restart_kubelet(node, LOOKS_UP)
     agent = start_agent(*FLAGS, is_called=False)
     (first,) = node.run(bound("first"))

@@ -8,7 +8,7 @@ from tests.e2e.waiting import eventually
 
 
 def test_pod_runs_and_prints_its_output(node: RealNode) -> None:
-    """Its first command is in the log, and more can be asked of it while it runs."""
+    """The first command's output is in the log, and further commands run in the container."""
     (made,) = node.run(pod("talker", "cat /proc/self/cgroup; sleep 2147483647"))
     printed = eventually(lambda: node.printed(made))
     assert f"/kubepods/besteffort/pod{made['metadata']['uid']}" in printed
@@ -16,7 +16,7 @@ def test_pod_runs_and_prints_its_output(node: RealNode) -> None:
 
 
 def test_pods_outlive_kubelet_and_containerd(node: RealNode) -> None:
-    """Both come back by themselves after a crash, and know the pods that run."""
+    """The kubelet and containerd restart after a crash, and find the pods that run."""
     (made,) = node.run(pod("survivor"))
     identity = node.container_id(made)
     for program in ("kubelet", "containerd"):

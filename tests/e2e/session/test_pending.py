@@ -193,7 +193,7 @@ REMEDIES = {
 
 @pytest.mark.parametrize("remedy", REMEDIES.values(), ids=REMEDIES)
 def test_a_waiting_pod_is_scheduled_when(user: User, remedy: Remedy) -> None:
-    """It takes no longer than its backoff, which a change that helps doesn't cut short."""
+    """The pod waits no longer than its backoff, which a change that helps does not shorten."""
     user.apply(*remedy.cluster)
     user.nodes_of(*(it["metadata"]["name"] for it in remedy.cluster if it["kind"] == "Pod"))
     user.apply(remedy.waiting)

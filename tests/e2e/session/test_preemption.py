@@ -26,7 +26,7 @@ def annotated(manifest: Manifest, **metadata: object) -> Manifest:
 
 
 def test_victim_gets_an_event_and_a_condition(user: User) -> None:
-    """It has an event, and a condition before it is deleted; the other pod takes its place."""
+    """Event and condition precede the deletion; the preemptor takes the victim's place."""
     user.apply(*CLASSES, node("n0", "2"), pod("victim", "2", **LOW))
     user.node_of("victim")
     before = user.now()

@@ -106,7 +106,7 @@ def test_the_groups_of_a_tree_share_a_rack(cluster: SuiteCluster) -> None:
 
 
 def test_one_of_two_replicas_starts_as_a_whole(cluster: SuiteCluster) -> None:
-    """Each has two groups; the second gives back the node that one of its groups had."""
+    """Each replica has two groups; the second gives back the node that one of its groups had."""
     cluster.create(node("n0", "3"))
     make_composite(cluster, "job", 1)
     for replica in ("r0", "r1"):

@@ -88,7 +88,7 @@ def test_chart_requires_no_needless_rights(helm: Callable[..., str]) -> None:
 def test_monitor_works_with_the_rights_of_the_chart(
     controlplane: ControlPlane, rights: Path, namespace: str, tmp_path: Path
 ) -> None:
-    """It watches the pods of its node, exports their usage, and blocks low-priority pods."""
+    """The monitor watches the node's pods, exports their usage, and blocks low-priority pods."""
     pods = [sharer("service", namespace, "0"), sharer("batch", namespace, "1")]
     controlplane.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(pods))
     regions = RegionsFolder(tmp_path)

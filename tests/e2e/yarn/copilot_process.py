@@ -12,7 +12,7 @@ from tests.e2e.yarn.real_yarn import RealYarn
 
 
 class CopilotProcess:
-    """It asks the ResourceManager to end what has no cgroup."""
+    """Copilot process, which has the ResourceManager end containers without a cgroup."""
 
     def __init__(
         self, controlplane: ControlPlane, yarn: RealYarn, socket: Path, cgroups: str = "none"

@@ -55,7 +55,7 @@ def test_two_replicas_take_turns(
     replicas: Sequence[YarnOperatorProcess],
     machine: Machine,
 ) -> None:
-    """One that was stopped for a while and wakes up as the former leader writes nothing any more.
+    """A former leader that wakes up after a pause writes nothing any more.
 
     The new leader continues the work of the old one.
     """
@@ -87,7 +87,7 @@ def test_two_replicas_take_turns(
 def test_request_to_a_hanging_resource_manager_takes_effect_later(
     dies: bool, controlplane: ControlPlane, yarn: RealYarn, rights: Path, machine: Machine
 ) -> None:
-    """It stays promised until the ResourceManager is back, also if the operator dies meanwhile."""
+    """The request stays promised until the ResourceManager is back, even if the operator dies."""
     with (
         YarnOperatorProcess(controlplane, yarn.conf_dir, FLAGS, kubeconfig=rights) as operator,
         AccountAuditor(controlplane, yarn, "n1") as auditor,

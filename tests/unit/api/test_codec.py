@@ -171,7 +171,7 @@ def test_a_wrong_field_is_named_as_kubernetes_does(
 
 
 def test_a_wrong_time_is_shown() -> None:
-    """Both kinds of times."""
+    """The error names the field, for times of metadata and of leases."""
     data = {**manifest(), "metadata": {"name": "a", "creationTimestamp": "yesterday"}}
 
     with pytest.raises(InputError, match=r'metadata\.creationTimestamp: .*, got "yesterday"'):

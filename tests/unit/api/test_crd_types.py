@@ -289,7 +289,7 @@ def test_unknown_fields_are_tolerated(kind: str) -> None:
 
 
 def test_reservation_defaults_to_one_pod_and_one_day() -> None:
-    """That is allocateOnce true, ttl 24h and the phase Pending; a null is as good as nothing."""
+    """A null counts as absent: allocateOnce is true, ttl 24h and the phase Pending."""
     tree = manifest("Reservation")
     tree["spec"] |= {"allocateOnce": None, "ttl": None}
     reservation = read(tree)

@@ -41,7 +41,7 @@ def test_an_object_that_has_everything_is_returned_itself() -> None:
 
 
 def test_a_container_requests_its_limits() -> None:
-    """Only where it requests nothing itself; init containers too."""
+    """Requests of the container's own stay; init containers follow the same rule."""
     resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}}
     filled = pod(
         containers=[{"name": "a", "resources": resources}],

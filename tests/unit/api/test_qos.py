@@ -97,7 +97,7 @@ def test_reported_kube_qos_takes_precedence() -> None:
     ],
 )
 def test_bands_have_gaps(priority: int | None, band: PriorityBand) -> None:
-    """Both ends of a band belong to it; priorities in between have none."""
+    """A band includes its two ends; a priority between bands has no band."""
     assert band_of_priority(priority) is band
 
 

@@ -81,7 +81,7 @@ def test_pods_and_nodes_are_chosen_one_by_one(tmp_path: Path, flag: str, shown: 
 
 
 def test_files_or_a_server() -> None:
-    """Each is an error that lists the accepted values."""
+    """A command without files and server is an error that lists the accepted values."""
     done = CliRunner().invoke(app, ["audit"])
 
     assert isinstance(done.exception, InputError)
@@ -97,7 +97,7 @@ def test_a_folder_without_a_trail_is_a_mistake(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_torn_are_left_out(trail: str) -> None:
-    """One that is being written yields nothing yet; others are reported."""
+    """A line that is being written yields nothing yet; other torn lines are reported."""
     former, current = Path(trail) / "audit.jsonl.1", Path(trail) / "audit.jsonl"
     former.write_bytes(b'{"atS":0,"outc\n' + former.read_bytes())
     current.write_bytes(current.read_bytes() + b'{"atS":3,"outc')

@@ -230,7 +230,7 @@ def test_hostile_recording_is_refused_with_its_line(
 
 
 def test_a_recording_of_thousands_of_empty_files_is_refused(tmp_path: Path) -> None:
-    """Each costs a copy of what follows."""
+    """Each file costs a copy of what follows."""
     content = gzip.compress(HEADER) + gzip.compress(b"") * 10_001
 
     refusal(koord(*commands(tmp_path, "gzip", content)), "r.gz", "at most 10,000 gzip members")

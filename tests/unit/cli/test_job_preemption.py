@@ -73,7 +73,7 @@ def decided(folder: Path, nodes: int, *arguments: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("arguments", [(), ("--scores",)], ids=["plain", "with scores"])
 def test_victim_job_is_evicted_as_a_whole(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """One of its nodes would be enough; but one worker less is no job."""
+    """One node of the job would be enough, but the job needs all of its workers."""
     result = decided(tmp_path, 4, *arguments)
 
     assert {it["pod"] for it in result["evicted"]} == {"ml/old-0", "ml/old-1"}

@@ -259,7 +259,7 @@ def test_one_lost_renewal_changes_nothing(bed: Bed, after: bool) -> None:
 
 
 def test_a_candidate_whose_answer_was_lost_finds_itself_in_the_lease(bed: Bed) -> None:
-    """It need not wait for its own lease to run out."""
+    """A candidate whose write took effect need not wait for that lease to expire."""
     elector = bed.candidate("a")
     bed.after_write = fail
     assert not elector.attempt()
@@ -329,7 +329,7 @@ def test_release_is_over_before_the_lease_is_given_up(bed: Bed) -> None:
 
 
 def test_follower_does_not_release_the_lease(bed: Bed) -> None:
-    """Another one's lease is left alone."""
+    """Only the holder may end a lease early."""
     bed.candidate("a").attempt()
     elector = bed.candidate("b")
     elector.attempt()
@@ -361,7 +361,7 @@ def test_lease_taken_by_hand_is_lost_immediately(bed: Bed) -> None:
 
 
 def test_a_deleted_lease_is_made_again_by_its_leader(bed: Bed) -> None:
-    """Those who have seen it wait for it as if it still existed."""
+    """Candidates that have read the lease wait as if it still existed."""
     leader, follower = bed.candidate("a"), bed.candidate("b")
     leader.attempt()
     follower.attempt()
@@ -437,7 +437,7 @@ def test_the_end_of_a_lease_is_not_slept_through(bed: Bed) -> None:
 
 
 def test_a_successor_in_the_same_process_waits_only_until_the_lost_lease_expires(bed: Bed) -> None:
-    """It need not read the lease for a whole duration again."""
+    """The successor knows when the lost lease was renewed last, so it skips a full duration."""
     lost, successor = bed.candidate("a"), bed.candidate("b")
     lost.attempt()
     bed.after(10)

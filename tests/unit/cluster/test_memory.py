@@ -228,7 +228,7 @@ def test_a_graceful_end_is_at_the_virtual_time() -> None:
 
 
 def test_namespaces_come_into_being_with_their_first_object() -> None:
-    """Such a namespace has its name label; creating it explicitly still works."""
+    """An implied namespace has its name label; creating it explicitly still works."""
     cluster = new_cluster()
     cluster.create(pod("a"))
     implied = cluster.get(Namespace, "default")

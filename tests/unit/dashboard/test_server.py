@@ -150,7 +150,7 @@ def test_node_details_have_devices_and_holders() -> None:
 
 
 def test_pages_of_the_documentation_are_served(browser: Browser) -> None:
-    """All that the help links to, as text that no browser takes for a page; nothing else."""
+    """The pages that the help links to are served as plain text, and no others."""
     linked = set(re.findall(r"\['([a-z-]+)', '", (ROOT / "frontend/src/help.tsx").read_text()))
     assert {"dashboard", "explain-pods"} <= linked
     for name in linked:
@@ -377,7 +377,7 @@ def test_queries_need_a_valid_token_with_rights(shared: Browser, path: str) -> N
 
 
 def test_tenant_sees_only_its_own_pods(shared: Browser) -> None:
-    """Neither the stream nor any answer contains the other tenant's name."""
+    """The stream and the answers never contain the other tenant's name."""
     for user, other in (("blue", "red"), ("red", "blue")):
         token = f"{user}-token"
         frames = shared.frames(token)
@@ -442,7 +442,7 @@ def test_gpu_bars_are_paged_and_filtered_by_name() -> None:
 
 
 def test_second_run_is_served_for_comparison() -> None:
-    """Its curves come with the timeline, its GPU bars on request."""
+    """Curves of the second run come with the timeline, its GPU bars on request."""
     busy = [*gpu_node("g", 2), gpu_pod("p", "g", minors=[0], gpu_core=100, gpu_memory_ratio=100)]
     with served(manifests(gpu_node("g", 2)), other=manifests(busy)) as server:
         answer = server.get("/api/timeline").json

@@ -73,7 +73,7 @@ def test_every_series_exists(labels: dict[str, frozenset[str]]) -> None:
 
 
 def test_every_label_exists(labels: dict[str, frozenset[str]]) -> None:
-    """Those that are selected, grouped by, and shown in legends."""
+    """Selectors, groupings and legends use labels that the metrics have."""
     for panel in PANELS:
         for target in panel["targets"]:
             query = target["expr"]
@@ -105,7 +105,7 @@ def test_every_metric_is_shown(labels: dict[str, frozenset[str]]) -> None:
 
 
 def test_panels_do_not_overlap() -> None:
-    """Each has a number and a place of its own."""
+    """Each panel has a number and a place of its own."""
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:

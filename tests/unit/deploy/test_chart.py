@@ -97,7 +97,7 @@ def test_the_schema_knows_every_value_and_the_fields_of_the_configuration() -> N
 
 
 def test_the_descheduler_proves_moves_with_the_gates_of_the_scheduler() -> None:
-    """Its deployment repeats the scheduler's flag under another name."""
+    """The descheduler's deployment has the scheduler's gates in a flag with another name."""
     flags = [
         (CHART / f"templates/{component}/deployment.yaml").read_text("utf-8").splitlines()
         for component in ("koord-scheduler", "koord-descheduler")
@@ -112,7 +112,7 @@ def test_the_descheduler_proves_moves_with_the_gates_of_the_scheduler() -> None:
 
 
 def test_strict_tenancy_is_a_gate_of_scheduler_and_manager() -> None:
-    """Both know it, and it is off unless the value is on."""
+    """The gate is off unless the value is on."""
     assert VALUES["tenancy"] == {"strict": False}
     for component in ("koord-scheduler", "koord-manager"):
         template = (CHART / f"templates/{component}/deployment.yaml").read_text("utf-8")

@@ -122,7 +122,7 @@ def test_the_agent_writes_where_it_has_to_and_sees_no_secrets_of_pods() -> None:
 
 
 def test_without_privilege_the_agent_has_some_capabilities() -> None:
-    """Those that the test on real cgroups runs with; none of them is as good as root."""
+    """The test on real cgroups runs with these capabilities; none of them is as good as root."""
     assert set(VALUES["koordlet"]["capabilities"]) == {
         "DAC_OVERRIDE", "KILL", "PERFMON", "SYS_PTRACE", "SYS_RESOURCE"
     }  # fmt: skip

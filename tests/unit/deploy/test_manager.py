@@ -213,7 +213,7 @@ def test_the_hooks_are_those_of_the_code(kind: str) -> None:
 
 
 def test_the_configuration_is_valid_and_switches_colocation_on() -> None:
-    """Its own webhook would take it, and is asked."""
+    """The manager's own webhook admits the ConfigMap."""
     installed = OBJECTS["ConfigMap", CONFIG_NAME]
     config = ConfigMap(
         metadata=ObjectMeta(name=CONFIG_NAME, namespace=NAMESPACE), data=installed["data"]

@@ -216,7 +216,7 @@ def test_a_card_that_does_not_answer_while_others_do_is_broken() -> None:
 
 
 def test_a_tool_that_fails_takes_no_card_away() -> None:
-    """Neither at an inventory nor at a question after health; the original removes the file."""
+    """A failed inventory or health check keeps the cards; the original removes the file."""
     machine = Machine(lambda tools: npus(tools, faults=1))
     machine.after()
     machine.tools.answers.clear()
@@ -298,7 +298,7 @@ def test_removed_cards_disappear_with_the_next_inventory() -> None:
 
 
 def test_node_agent_reads_the_daemons_file() -> None:
-    """Both have one description of a card."""
+    """The daemon and the agent share one description of a card."""
     machine = Machine(metaxes)
     machine.after()
 

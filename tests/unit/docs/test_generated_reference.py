@@ -237,7 +237,7 @@ def test_readers_and_writers_of_a_key_are_components() -> None:
 
 
 def test_what_vendors_of_devices_have_written_counts_for_the_scheduler() -> None:
-    """It alone adapts an allocation to a device plugin; others look at the vendors' amounts."""
+    """Only the scheduler adapts allocations to device plugins; others read vendors' amounts."""
     for name in ("CAMBRICON_PROFILE", "HUAWEI_NPU_CORE", "METAX_ALLOCATED", "HAMI_LOCK"):
         users = users_of(devices.__name__, name)
         assert users.writers == {"koord-scheduler"}, name

@@ -90,7 +90,7 @@ def sources() -> GoSources:
 
 
 def test_constants_are_put_together_from_their_parts(sources: GoSources) -> None:
-    """One with an unknown part has no value."""
+    """A constant with an unknown part has no value."""
     assert sources.constants("apis") == {"example.io/", "example.io/quota"}
     assert sources.constants("pkg") == {"agent"}
 

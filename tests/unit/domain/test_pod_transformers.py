@@ -29,7 +29,7 @@ def test_removals_come_first_and_the_last_of_two_names_counts() -> None:
 
 
 def test_a_resource_that_is_there_is_not_replaced() -> None:
-    """Neither of the two changes."""
+    """The replaced and the present resource keep their amounts."""
     one = pod("p", 1, requests={"x": 2}, annotations={REPLACE_RESOURCES: "cpu:x"})
 
     assert pod_requests(replaced_resources(one).spec) == {"cpu": 1000, "x": 2}

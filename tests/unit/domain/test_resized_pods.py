@@ -424,7 +424,7 @@ def test_amounts_of_claims_count_once(
 
 
 def test_pod_level_requests_contain_the_claims() -> None:
-    """They are all that counts, and limits of containers rise by what the claim has."""
+    """Claims are part of pod-level requests; limits of containers rise by the claims."""
     bare = resized(
         {"name": "a", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}, statuses=[]
     )

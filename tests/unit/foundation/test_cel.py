@@ -197,7 +197,7 @@ def test_work_is_bounded() -> None:
 
 
 def test_a_regular_expression_takes_linear_time() -> None:
-    """One that makes backtracking engines hang is answered at once."""
+    """An expression that makes backtracking engines hang is answered at once."""
     assert evaluated("('a' + s).matches('(a+)+$')") is False
     assert (
         ENVIRONMENT.compile("s.matches('^(a+)+$')").evaluate(

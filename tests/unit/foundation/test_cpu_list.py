@@ -51,5 +51,5 @@ def test_the_shortest_list_is_printed() -> None:
 
 @given(masks, st.integers(0, 210))
 def test_lowest_bits_of_a_mask_are_selected(mask: int, count: int) -> None:
-    """All of them if there are fewer."""
+    """A mask with fewer bits is selected as a whole."""
     assert list(bits_of(lowest(mask, count))) == list(bits_of(mask))[:count]

@@ -19,7 +19,7 @@ from koordinator.foundation.protobuf import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inner:
-    """One number."""
+    """Message of one number."""
 
     value: Annotated[int, FieldNumber(1)] = 0
 
@@ -101,7 +101,7 @@ def test_a_message_is_never_taken_for_more_than_came(message: Whole, data: st.Da
     ],
 )
 def test_wire_format_equals_the_reference_encoder(message: object, wire: str) -> None:
-    """These bytes are what other implementations write."""
+    """Other implementations of protobuf write the same bytes."""
     assert encode_message(message).hex() == wire
     assert decode_message(type(message), bytes.fromhex(wire)) == message
 

@@ -198,7 +198,7 @@ def test_an_invalid_container_id_is_never_sent(container_id: str) -> None:
 
 
 def test_containers_of_a_node_manager() -> None:
-    """Those that are ending are left out."""
+    """Containers that are ending are left out."""
     listed = [
         {
             "id": "container_1_0001_01_000002",

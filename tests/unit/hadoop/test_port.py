@@ -53,7 +53,7 @@ def test_masters_of_applications_go_only_where_there_are_no_others() -> None:
     st.integers(1, 1200),
 )
 def test_newest_containers_are_ended_first(ages: list[tuple[int, ...]], mib: int) -> None:
-    """All have the same priority and size: for any amount, age alone decides."""
+    """Containers of equal priority and size differ in age alone, whatever the amount."""
     ids = {_id(*age): age for age in ages}
     result = choose_containers(
         list(ids),

@@ -93,7 +93,7 @@ def test_calls_are_passed_on_and_some_answers_completed(start: Start, tmp_path: 
 
 
 def test_the_kubelets_refusal_is_passed_on(start: Start, tmp_path: Path) -> None:
-    """Its code and its words."""
+    """The caller gets code and message of the kubelet."""
     kubelet = Kubelet(tmp_path / "theirs")
     start()
     with pytest.raises(grpc.RpcError, match="pod not found") as caught:
@@ -112,7 +112,7 @@ def test_a_kubelet_that_starts_later_or_again_is_found(start: Start, tmp_path: P
 
 
 def test_stale_or_removed_socket_is_recreated(start: Start, tmp_path: Path) -> None:
-    """One is left by an agent that was killed; an agent that ends late removes its successor's."""
+    """A killed agent leaves its socket; an agent that ends late removes its successor's."""
     kubelet = Kubelet(tmp_path / "theirs")
     ours = tmp_path / "ours"
     start()

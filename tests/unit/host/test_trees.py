@@ -80,7 +80,7 @@ def test_files_inside_are_read_and_written(make: Make, root: Path) -> None:
     "path", ["../secret", "a/../../secret", "a/./file", "a/b/..", "/a/../../secret", "a\0/file"]
 )
 def test_path_with_parent_components_is_rejected(make: Make, root: Path, path: str) -> None:
-    """Even if it ends in the same folder: no legitimate path is spelled that way."""
+    """A parent component is rejected even in a path that ends in the same folder."""
     host = make()
     refuses_all(host, f"{root}/{path}")
     assert not host.exists(f"{root}/{path}")
@@ -104,7 +104,7 @@ def test_path_outside_of_all_trees_is_rejected(make: Make, root: Path) -> None:
 
 @pytest.mark.parametrize("target", ["../../secret", "file", "{above}/secret", "/etc"])
 def test_no_link_is_followed(make: Make, root: Path, target: str) -> None:
-    """Neither at the end of a path nor on the way, not even one that stays inside."""
+    """Links are rejected at the end of a path and on the way, even those that stay inside."""
     host = make()
     (root / "a/link").symlink_to(target.format(above=root.parent))
     (root / "via").symlink_to("a")
@@ -169,7 +169,7 @@ def test_non_regular_file_is_rejected_immediately(make: Make, root: Path) -> Non
 
 
 def test_magic_links_of_proc_are_not_followed(resolver: Resolver) -> None:
-    """They lead to where the process is, whatever that is."""
+    """A magic link leads to the files of the process, wherever these are."""
     host = LinuxHost(trees=Trees([Tree("/proc", has_kernel_links=True)], resolver))
 
     assert host.read("/proc/self/stat").split()[0] == str(os.getpid())

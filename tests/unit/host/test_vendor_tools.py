@@ -17,7 +17,7 @@ def tool(folder: Path, script: str) -> str:
 
 
 def test_output_of_a_tool_is_returned(tmp_path: Path) -> None:
-    """Both streams; arguments are not read by a shell."""
+    """The result has standard output and error; no shell reads the arguments."""
     name = tool(tmp_path, 'echo "$1"; echo more >&2')
 
     assert LinuxVendorTools("/").ask(name, "a; $(b)") == "a; $(b)\nmore\n"
@@ -33,7 +33,7 @@ def test_failing_tool_reports_exit_code_and_output(tmp_path: Path) -> None:
 
 
 def test_missing_or_hanging_tool_raises(tmp_path: Path) -> None:
-    """Some tools hang if a card is broken."""
+    """A broken card may make a tool hang."""
     with pytest.raises(ToolError, match="No such file"):
         LinuxVendorTools("/").ask(str(tmp_path / "none"))
     with pytest.raises(ToolError, match=r"no answer in 0.1 s"):

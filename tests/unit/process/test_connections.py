@@ -176,7 +176,7 @@ def test_a_head_that_drips_is_cut_like_one_that_stops(start: Start) -> None:
 
 
 def test_a_handshake_that_is_never_made_is_cut(start: Start) -> None:
-    """It counts as a connection from its first packet on."""
+    """A connection counts from its first packet, before its handshake."""
     server = start(STRICT, self_signed_context(["localhost"], SystemClock()))
     with connected(server) as silent, connected(server) as half:
         half.sendall(b"\x16\x03\x01\x02\x00")
@@ -232,7 +232,7 @@ def test_idle_connections_outlive_those_of_go_and_prometheus() -> None:
 
 @pytest.mark.parametrize("begun", [b"", GET, GET + b"\r\n"], ids=["silent", "half", "idle"])
 def test_a_flood_from_one_address_ends_its_own_connections(start: Start, begun: bytes) -> None:
-    """Another address is answered, and what it has open stays open."""
+    """Clients of other addresses are answered, and keep their open connections."""
     server = start(PATIENT)
     first = HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
     with closing(first), many(server, 40) as flood:

@@ -89,7 +89,7 @@ def component(served: Component) -> Component:
     ],
 )
 def test_healthy_component_reports_ok(component: Component, path: str, text: str) -> None:
-    """All in plain text."""
+    """The answers are plain text."""
     reply = ask(component.port, path)
 
     assert (reply.status, reply.text) == (200, text)
@@ -148,7 +148,7 @@ def test_stacks_of_all_threads_are_shown(component: Component) -> None:
 
 
 def test_services_answer_as_json(component: Component) -> None:
-    """They get what stands in the path and in the query."""
+    """A service gets parameters of the path and the query."""
     reply = ask(component.port, "/apis/v1/nodes/n1?detail=true")
 
     assert reply.json == {"name": "n1", "detail": "true"}

@@ -219,7 +219,7 @@ def test_the_certificate_of_a_service_is_verified_by_its_authority(
 
 
 def test_another_certificate_is_refused(tmp_path: Path) -> None:
-    """Even one for the right address."""
+    """The service's certificate must be the configured one, even for the right address."""
     served, key = serving_pair(tmp_path / "a", "127.0.0.1")
     trusted, _ = serving_pair(tmp_path / "b", "127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

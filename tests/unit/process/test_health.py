@@ -70,7 +70,7 @@ def test_single_check_shows_the_reason() -> None:
 
 
 def test_without_checks_the_process_is_healthy_as_long_as_it_answers() -> None:
-    """That is what livez of a scheduler asks."""
+    """A scheduler's livez requires no more than an answer."""
     assert endpoint().report(verbose=True).text == "[+]ping ok\nreadyz check passed\n"
 
 
@@ -90,7 +90,7 @@ def test_shutdown_makes_not_ready() -> None:
 def test_a_leader_that_hangs_on_to_a_lost_lease_is_unhealthy(
     overdue_s: float, healthy: bool
 ) -> None:
-    """It gets 20 s to notice, then the kubelet restarts it."""
+    """The leader has 20 s to step down before the kubelet restarts it."""
     check = leader_election_check("koord-scheduler", lambda: overdue_s)
 
     assert (check.problem() == "") is healthy

@@ -91,7 +91,7 @@ def test_error_of_listening_names_the_address(servers: list[HttpServer], address
 
 
 def test_stopped_server_frees_thread_and_port() -> None:
-    """Its thread as well as its port, be a client still connected."""
+    """A client that is still connected keeps neither the thread nor the port."""
     server = HttpServer(hello, "localhost", 0)
     server.start()
     port = server.port

@@ -57,7 +57,7 @@ def test_first_signal_requests_termination(start: Start, number: signal.Signals)
 
 
 def test_second_signal_ends_the_process_immediately(start: Start) -> None:
-    """Even if the main thread never looks up from what it does."""
+    """The second signal works even if the main thread never handles signals."""
     process = start("while True: pass")
     os.kill(process.pid, signal.SIGTERM)
     assert line_of(process) == "stopping\n"

@@ -10,7 +10,7 @@ BILL = b'{"bomFormat":"CycloneDX","components":[{"name":"numpy","bom-ref":"numpy
 
 
 def test_packages_are_listed_with_digest_and_url() -> None:
-    """They follow the packages of Python; the URL has the package's own architecture."""
+    """Debian packages follow Python's; the URL has the package's own architecture."""
     package = pin("libb++1", b"x", "1:1.0-1+b1~x")
     everywhere = replace(package, path=package.path.replace("_amd64.deb", "_all.deb"))
     tree = json.loads(with_packages(BILL, [package, everywhere]))

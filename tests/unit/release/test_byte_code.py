@@ -47,7 +47,7 @@ def test_module_gets_byte_code_that_is_taken_without_its_source(compiler: Compil
 
 
 def test_byte_code_does_not_depend_on_other_modules(compiler: Compiler) -> None:
-    """Neither on their names, nor on what they have in common with it, nor on the process."""
+    """Byte code does not depend on names or constants of other modules, or on the process."""
     one = module("b.py", b"import os\nX = 'a name that others have, too'\nfirst_name = 1\n")
     others = [
         module(f"{name}.py", b"first_name = 'first_name'\nX = 'a name that others have, too'\n")

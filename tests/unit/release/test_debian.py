@@ -49,7 +49,7 @@ def test_newest_version_of_all_suites_is_taken_with_its_dependencies() -> None:
 
 
 def test_what_scripts_of_an_installation_need_is_left_out() -> None:
-    """Their scripts do not run."""
+    """Scripts of packages do not run, so their dependencies are unnecessary."""
     stable = {"a": paragraph("a", "1-1", Depends="debconf (>= 0.5) | debconf-2.0")}
 
     assert len(newest([stable, {}, {}], "amd64", ["a"])) == 1

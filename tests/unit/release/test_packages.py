@@ -87,7 +87,7 @@ def image_of(folder: Path) -> tuple[Layout, dict[str, Any], dict[str, Any]]:
 
 
 def test_archive_depends_on_names_and_contents_only(tmp_path: Path) -> None:
-    """Neither the order of entries nor times and owners of files have an effect."""
+    """The order of entries, times and owners of files have no effect."""
     for name, order in (("a", ("x", "y")), ("b", ("y", "x"))):
         (tmp_path / name).mkdir()
         for file in order:
@@ -216,7 +216,7 @@ def test_broken_base_is_rejected(tmp_path: Path) -> None:
 
 
 def test_chart_is_an_artefact_that_is_the_same_every_time(tmp_path: Path) -> None:
-    """Its only layer is what ``helm package`` makes."""
+    """The artefact's only layer is the archive of ``helm package``."""
     digests = {write_chart(tmp_path / name, CHART, TIME_S) for name in ("1", "2")}
     layout = Layout(tmp_path / "1")
     (digest,) = digests
@@ -231,7 +231,7 @@ def test_chart_is_an_artefact_that_is_the_same_every_time(tmp_path: Path) -> Non
 
 
 def test_records_do_not_name_scripts_that_are_left_out() -> None:
-    """Their digests depend on the path of the Python of the machine that builds."""
+    """A script's digest depends on the path of Python on the machine that builds."""
     files = "typer/main.py,sha256=x,1\n", "typer-1.dist-info/RECORD,,\n"
 
     assert without_scripts(f"{files[0]}bin/typer,sha256=y,305\n{files[1]}") == "".join(files)

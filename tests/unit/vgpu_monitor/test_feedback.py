@@ -14,7 +14,7 @@ WAIT, FREE = SharerOrder(-1, 1), SharerOrder(1, 0)
 
 
 def test_a_lone_container_may_exceed_its_cores() -> None:
-    """Its limit is switched off, and after two rounds without a kernel it counts as idle."""
+    """The limit of the container is off, and after two rounds without a kernel it is idle."""
     assert orders([sharer(1)]) == [FREE]
     assert orders([sharer(1, 1)]) == [SharerOrder(0, 0)]
 
@@ -39,7 +39,7 @@ def test_only_containers_on_the_same_gpu_are_compared() -> None:
 
 
 def test_negative_priority_neither_waits_nor_blocks() -> None:
-    """Its core limit is switched off."""
+    """The core limit of the container is off."""
     assert orders([sharer(-5), sharer(1), sharer(0)]) == [FREE, WAIT, FREE]
 
 

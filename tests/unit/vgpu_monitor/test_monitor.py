@@ -241,7 +241,7 @@ def test_waiting_container_continues_when_the_monitor_stops(node: Node) -> None:
 
 
 def test_restarted_container_is_recognized_in_the_next_round(node: Node) -> None:
-    """Its file has the same name and is another one; the monitor of HAMi keeps the first."""
+    """The new file has the old name; the monitor of HAMi keeps the old file."""
     node.pod("a")
     node.regions.put("a", region(used=((1 << 30,),)))
     node.rounds()
@@ -268,7 +268,7 @@ def test_region_does_not_affect_other_containers(node: Node) -> None:
 
 
 def test_ended_container_blocks_no_other(node: Node) -> None:
-    """Its region keeps the state of its last process until the pod is deleted."""
+    """The region keeps the state of its last process until the pod is deleted."""
     ended = {"containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": 137}}}]}
     node.pod("a", "0", **ended)
     node.regions.put("a", region())
@@ -320,7 +320,7 @@ HOSTILE: dict[str, Callable[[Path, RegionsFolder], object]] = {
 
 @pytest.mark.parametrize("how", HOSTILE)
 def test_a_hostile_folder_costs_its_own_container_only(node: Node, how: str) -> None:
-    """It is refused with the reason; the neighbour is served as always."""
+    """The folder is refused with the reason; its neighbour is served normally."""
     node.pod("evil")
     node.pod("good")
     node.regions.put("good", region(used=((5,),)))

@@ -78,7 +78,7 @@ def test_only_slots_in_use_count() -> None:
 
 
 def test_a_gpu_without_uuid_is_not_initialised_yet() -> None:
-    """It is left out, and the others keep their index."""
+    """The GPU is left out, and the others keep their index."""
     result = reading(bytes(region(gpus=("", GPUS[1]), used=((1, 2),))))
 
     assert [use.index for use in result.devices] == [1]
@@ -121,7 +121,7 @@ def test_impossible_numbers_are_bounded_by_the_memory() -> None:
 
 @given(st.integers(0, 2008952), st.binary(max_size=64), st.sampled_from([0, 1]))
 def test_no_bytes_anywhere_break_the_reader(offset: int, noise: bytes, version: int) -> None:
-    """Either a reading within bounds, or a refusal."""
+    """Any bytes give a reading within bounds, or an error."""
     data = region(version)
     data[offset : offset + len(noise)] = noise[: max(len(data) - offset, 0)]
     try:

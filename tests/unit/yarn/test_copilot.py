@@ -144,7 +144,7 @@ def test_containers_are_ended_until_enough_is_released(served: CopilotClient) ->
 
 
 def test_one_that_cannot_be_ended_leaves_its_place_to_the_next(served: CopilotClient) -> None:
-    """It has no processes in its cgroup, and there is no ResourceManager to ask."""
+    """The first container has no processes in its cgroup, and no ResourceManager is configured."""
     served.has_processes(OLD, 7)
     client = SocketCopilot(str(served.path))
     need = {"kubernetes.io/batch-memory": 1.0}
@@ -210,7 +210,7 @@ def test_invalid_requests_are_rejected(
 
 
 def test_an_unreachable_node_manager_is_an_error(served: CopilotClient) -> None:
-    """Both sides record it, and the caller learns that nothing was released."""
+    """The copilot and the caller get the error, and nothing counts as released."""
     served.node.problem = "connection refused"
     assert served.ask("GET", "/v1/containers") == (400, "connection refused")
     with pytest.raises(HostError, match=r"500 .*connection refused"):

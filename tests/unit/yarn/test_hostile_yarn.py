@@ -138,7 +138,7 @@ def shrink_while_a_request_is_under_way(it: YarnWorld, *, dies: bool) -> None:
 
 
 def test_a_request_of_an_operator_that_died_may_still_take_effect() -> None:
-    """It waits in the socket of a ResourceManager that hangs; the next operator knows nothing."""
+    """The request waits in the socket of a hanging ResourceManager, unknown to the new operator."""
     it = world()
     shrink_while_a_request_is_under_way(it, dies=True)
     it.yarn.is_reachable = True
@@ -217,7 +217,7 @@ def test_a_failover_within_an_update(applies: bool, registers: YarnResource) -> 
 
 
 def test_a_node_manager_that_registers_with_more_than_its_limit() -> None:
-    """It is seen at the next look, from when on pods are shown nothing of it; then it has less."""
+    """The excess is seen at the next look; pods then get none of it, and the limit is lowered."""
     it = world()
     it.uses(6, 8)
     it.run()

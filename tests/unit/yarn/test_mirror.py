@@ -114,7 +114,7 @@ def test_omitted_node_fields_change_no_decision_and_no_write(noted: bool) -> Non
 
 
 def test_an_ordinary_pod_costs_next_to_nothing() -> None:
-    """It shares its parts with all pods that are like it."""
+    """The pod shares its parts with all pods that are like it."""
     manifest: dict[str, Any] = {
         "metadata": {"name": "a", "namespace": "default", "labels": {"app": "x"}},
         "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "x"}]},

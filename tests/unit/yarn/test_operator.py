@@ -69,7 +69,7 @@ def test_yarn_gets_what_pods_do_not_ask_for() -> None:
 
 
 def test_the_headroom_reclaims_no_allocated_resources() -> None:
-    """Only what pods hold or the node itself needs is."""
+    """Only resources that pods hold or the node itself needs are reclaimed."""
     it = world(headroom=50)
     assert it.limit().vcores == 5
     it.yarn.only.containers = [YarnResource(5, 8192)]
@@ -148,7 +148,7 @@ def test_without_its_pod_the_promise_is_taken_back() -> None:
 
 
 def test_other_third_parties_keep_their_entries() -> None:
-    """Their amounts belong to neither pods nor YARN; an invalid annotation is rewritten."""
+    """Entries of others belong to neither pods nor YARN; an invalid annotation is rewritten."""
     it = world()
     other = {
         "name": "spark",
@@ -346,7 +346,7 @@ def test_colocation_switched_off_takes_everything_from_yarn() -> None:
 
 
 def test_a_request_without_an_answer_stays_promised_for_a_while() -> None:
-    """It may take effect after its timeout."""
+    """The request may take effect after its timeout."""
     it = world()
     it.uses(5, 8)
     it.run()

@@ -144,7 +144,7 @@ def test_flags_are_taken_as_go_takes_them(args: Sequence[str], expected: Sequenc
 
 
 def test_flags_of_queues_have_their_effect_in_the_original_s_spelling() -> None:
-    """Each is a flag of the manager."""
+    """The flags of queues are flags of the manager."""
     assert taken("manager", "--qps=7", "--leader-elect", "-defaultPreemptible=false") == [
         "--rest-config-qps=7",
         "--enable-leader-election=true",
@@ -187,7 +187,7 @@ FLAGS = Path(__file__).with_name("original_flags.txt").read_text("utf-8").splitl
 
 @pytest.mark.parametrize("command", ["scheduler", "manager", "descheduler", "device-daemon"])
 def test_no_flag_of_the_original_is_unknown(command: str) -> None:
-    """Each is there or has a reason why not.  For koordlet see ``test_koordlet``."""
+    """Each flag exists or has a reason for its absence.  For koordlet see ``test_koordlet``."""
     lines = [line.split() for line in FLAGS if line.startswith(f"{command}: ")]
     flags = {f"--{flag}" for _, *words in lines for flag in words}
     known = {f"--{flag}" for flag in IGNORED[command]} | DECLARED[command].keys()

@@ -142,7 +142,7 @@ def test_loopback_addresses_are_known(address: str, *, only_here: bool) -> None:
 
 
 def test_certificate_and_key_come_together() -> None:
-    """One of them alone is refused."""
+    """A certificate without a key is refused, and a key without a certificate."""
     with pytest.raises(InputError, match="must be set together"):
         PageSettings.parse(
             plain=None,

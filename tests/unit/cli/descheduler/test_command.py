@@ -68,7 +68,7 @@ def koord(folder: Path, config: Any, *args: str) -> Result:
 
 
 def test_what_a_cycle_writes_is_printed(manifests: Path, tmp_path: Path) -> None:
-    """Each object with how it came to be as it is; the same in JSON and YAML."""
+    """The output has each object with its change; JSON and YAML have the same content."""
     args = ("--once", "-f", str(manifests), "--now", NOW)
     config = configuration(consecutiveAbnormalities=1, consecutiveNormalities=1)
     done = koord(tmp_path, config, *args, "-o", "json")

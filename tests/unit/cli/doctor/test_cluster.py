@@ -315,7 +315,7 @@ def test_gates_are_read_in_every_form_of_the_flag(
 def test_missing_replicas_and_old_releases_are_found(
     server: ScriptedServer, doctor: Callable[..., tuple[int, Any]]
 ) -> None:
-    """Both are problems of the check of components."""
+    """The check of components reports the two problems."""
     server.on("GET /version", reply({"gitVersion": "v1.20.1"}))
     few = healthy.workload("Deployment", "koord-manager", readyReplicas=1)
     server.on(f"{healthy.APPS}/deployments/koord-manager", reply(few))

@@ -88,7 +88,7 @@ def test_version_driver_and_place_of_the_cgroups_are_shown() -> None:
     ],
 )
 def test_cgroups_that_the_agent_cannot_use_are_found(files: dict[str, str], problem: str) -> None:
-    """Each has a remedy."""
+    """Each problem has a remedy."""
     check, _, _ = check_cgroups(machine(files))
 
     (finding,) = check.findings

@@ -103,7 +103,7 @@ def asking(config: Path, *more: str) -> list[str]:
 
 
 def test_exactly_these_pods_wait(explained: dict[str, Any]) -> None:
-    """Each for a cause that is known."""
+    """Each pod waits for a known cause."""
     assert set(explained) == {*ON_NODE, *WHATEVER_THE_NODE}
     assert {one["verdict"] for one in explained.values()} == {"waits"}
 

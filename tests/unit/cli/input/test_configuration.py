@@ -95,7 +95,7 @@ def test_missing_configuration_file_error_names_the_alternatives() -> None:
 
 
 def test_the_shipped_configuration_is_that_of_the_chart() -> None:
-    """Both are one text, but for the version, which the chart adds."""
+    """The chart adds the version alone."""
     values = yaml.load((ROOT / "charts/koordinator/values.yaml").read_text(), yaml.CSafeLoader)
     head = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 

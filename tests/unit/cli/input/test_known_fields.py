@@ -100,7 +100,7 @@ def test_the_same_mistake_in_many_objects_is_reported_once() -> None:
 
 
 def test_unknown_fields_of_yaml_are_those_of_json() -> None:
-    """Both ways of reading have the same eyes."""
+    """YAML and JSON get the same notices."""
     text = yaml.safe_dump(pod(tolerations=None, resorces={}))
 
     (notice,) = read_input_objects(["-"], io.BytesIO(text.encode())).notices()

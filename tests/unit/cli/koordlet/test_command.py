@@ -92,7 +92,7 @@ def test_wrong_flags_are_named(
 
 
 def test_no_flag_of_the_original_is_unknown() -> None:
-    """Each is there or has a reason why not; none is both."""
+    """Each flag exists or has a reason for its absence, never both."""
     command = COMMANDS["koordlet"].load()
     declared = {
         option.removeprefix("--") for parameter in command.params for option in parameter.opts

@@ -141,7 +141,7 @@ def test_suggestions_are_of_the_same_component(values: Any, hint: str) -> None:
     ],
 )  # fmt: skip
 def test_values_of_another_chart_of_the_original_are_rejected(root: str, chart: str) -> None:
-    """They have names in common with the chart koordinator."""
+    """Charts of the original have value names in common with the chart koordinator."""
     with pytest.raises(InputError, match=f"got values of {chart}"):
         is_values(document({"installation": {"namespace": "a"}, root: {}}))
 

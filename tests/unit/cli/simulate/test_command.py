@@ -366,7 +366,7 @@ def test_ctrl_c_keeps_what_there_is(tmp_path: Path) -> None:
 def test_recording_and_audit_are_read_by_their_commands(
     koord: Koord, workload: Path, tmp_path: Path
 ) -> None:
-    """Only their owner may read them; both have the report's content."""
+    """Only the owner may read the files, which have the report's content."""
     recording, trail = tmp_path / "run.gz", tmp_path / "deep" / "trail"
     recording.write_text("of another run, and longer than nothing")
     recording.chmod(0o644)

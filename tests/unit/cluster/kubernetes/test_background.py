@@ -29,7 +29,7 @@ MUCH = b"x" * (16 << 20)  # more than the buffers of both kernels hold
 
 @pytest.mark.parametrize("farewell", [None, ABORT], ids=["closed", "reset"])
 def test_a_connection_lost_before_tls_never_closes_another_one(farewell: bytes | None) -> None:
-    """Its socket no longer refers to a descriptor, which may be given to the next connection."""
+    """The lost socket has no descriptor any more, which the next connection may have got."""
 
     async def connect(server: socket.socket) -> int:
         loop = asyncio.get_running_loop()

@@ -149,7 +149,7 @@ def test_bind_is_retried_after_an_error_of_etcd(server: ScriptedServer) -> None:
 def test_bind_conflicts_with_another_binding_of_the_pod(
     server: ScriptedServer, pod_now: Answer
 ) -> None:
-    """Another node, or the same one with other devices."""
+    """The pod is on another node, or on the same one with other devices."""
     server.on(BIND, hang_up)
     server.on(GET, pod_now)
     assert isinstance(outcome(server), ConflictError)
@@ -231,7 +231,7 @@ def test_results_come_as_they_end(server: ScriptedServer) -> None:
 
 
 def test_an_empty_batch_is_done(server: ScriptedServer) -> None:
-    """There is nothing to wait for."""
+    """An empty batch sends no request."""
     with server.cluster() as cluster:
         assert cluster.bind([]).results() == []
 

@@ -220,7 +220,7 @@ def test_failing_kubelet_is_reported_and_retried(
 def test_recovered_kubelet_is_polled_without_the_api_server(
     server: ScriptedServer, kubelet: ScriptedServer
 ) -> None:
-    """Its address is known from before."""
+    """The address of the kubelet is known from the first read of the node."""
     kubelet.on(POD_LIST, reply(pod_list(pod("a"))))
     with watching(server, kubelet, Observer(), timeout_s=0.2) as (cluster, watch):
         next_events(cluster, watch)

@@ -24,7 +24,7 @@ def names(cluster: KubernetesCluster) -> list[str]:
 
 
 def test_pages_are_put_together(server: ScriptedServer) -> None:
-    """All have the version of the whole list."""
+    """Objects of all pages have the version of the whole list."""
     server.on(GET, FIRST, SECOND)
     with server.cluster(page_size=1) as cluster:
         listing = cluster.list(Pod)
@@ -72,7 +72,7 @@ def test_null_is_absent(server: ScriptedServer) -> None:
 
 
 def test_no_items_may_be_null(server: ScriptedServer) -> None:
-    """Some servers say it that way."""
+    """Some API servers encode an empty list as null."""
     server.on(GET, reply({"metadata": {}, "items": None}))
     with server.cluster() as cluster:
         assert names(cluster) == []

@@ -58,7 +58,7 @@ def test_a_burst_passes_and_then_the_rate_counts() -> None:
 
 
 def test_no_limit_without_a_rate() -> None:
-    """None is unlimited."""
+    """A rate of None is unlimited."""
 
     async def context() -> None:
         bucket = TokenBucket(None, burst=1)

@@ -268,7 +268,7 @@ def test_an_event_that_exists_is_changed(server: ScriptedServer) -> None:
 
 
 def test_while_bindings_wait_for_their_turn_reports_trickle(server: ScriptedServer) -> None:
-    """One at a time and at a small rate; afterwards side by side."""
+    """Reports are sent one at a time and at a small rate, afterwards side by side."""
     count = 200
     gate = Gate()
     server.on(BIND, gate)

@@ -216,7 +216,7 @@ def test_a_list_of_versions_that_is_no_text_is_replaced_by_a_list(server: Script
 
 @pytest.mark.slow
 def test_the_stream_is_opened_again_after_a_refresh(server: ScriptedServer) -> None:
-    """Its connection may be dead though nothing was missing; no event is lost or repeated."""
+    """The old connection may be dead though no event was missed; events come exactly once."""
     server.on(LIST, listed(pod("a"), version="1"), listed(pod("a"), pod("b", "6")))
     server.on(
         WATCH, stream(event("ADDED", pod("b", "6"))), stream(event("MODIFIED", pod("b", "7")))

@@ -73,7 +73,7 @@ def test_invalid_weights_have_no_shares(weight: int) -> None:
 
 @pytest.mark.parametrize("shares", [-1, 0, 1, 262_145])
 def test_no_weight_stands_for_what_are_no_shares(shares: int) -> None:
-    """Neither conversion accepts shares outside their range."""
+    """Shares outside their range have no weight in either conversion."""
     for convert in (weight_of_shares, runtime_weight_of_shares):
         with pytest.raises(InputError, match=rf"cpu.shares: must be 2..262144, got {shares}"):
             convert(shares)

@@ -218,7 +218,7 @@ def test_a_required_scope_is_kept_whatever_is_reserved() -> None:
 def test_memory_is_noted_in_bytes_and_in_percent(
     requests: dict[str, int], amounts: tuple[int, int, int]
 ) -> None:
-    """Either one is requested, and the other is filled in."""
+    """A pod requests bytes or percent, and the other amount is filled in."""
     result = allocate(pairs(), pod_request(requests))
     assert not isinstance(result, DeviceShortage)
 
@@ -300,7 +300,7 @@ def test_preferred_partitions_are_left_if_they_do_not_help() -> None:
 
 
 def test_a_partition_has_no_unhealthy_gpu() -> None:
-    """One of the second four is broken."""
+    """One GPU of the second partition is broken."""
     on = node(*(gpu(minor, healthy=minor != 5) for minor in range(8)), on=HONOR)
 
     assert take(on, pod_request({WHOLE: 4})) == {"gpu": [0, 1, 2, 3]}

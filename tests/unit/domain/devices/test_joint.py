@@ -239,7 +239,7 @@ def test_without_joint_allocation_types_do_not_know_each_other() -> None:
 
 
 def test_a_pod_with_all_nics_has_no_joint_allocation() -> None:
-    """One percent of each."""
+    """The pod requests one percent of each NIC."""
     hints = {"rdma": {"allocateStrategy": "ApplyForAll"}}
 
     assert take(pairs(), pod_request({WHOLE: 4, NIC: 1}, joint=SAME_PCIE, hints=hints)) == {
@@ -274,7 +274,7 @@ def test_partitions_lead_as_well() -> None:
 
 
 def test_three_types_go_together() -> None:
-    """Each of the followers near the leader."""
+    """Devices of the other two types are near the devices of the leading type."""
     fpgas: list[JsonObject] = [
         nic(minor, f"p{minor}") | {"type": "fpga", "resources": {FPGA: "100"}} for minor in (0, 1)
     ]

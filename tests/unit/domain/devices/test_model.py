@@ -38,7 +38,7 @@ def test_a_template_matches_its_exact_amounts() -> None:
 
 
 def test_no_data_is_no_templates() -> None:
-    """Neither is a ConfigMap without the key."""
+    """A ConfigMap without the key, and one with an empty value, have no templates."""
     assert read_templates(config_map("")).models == {}
     assert read_templates(ConfigMap()).models == {}
 

@@ -82,7 +82,7 @@ def test_a_shortage_of_the_whole_node_is_reported() -> None:
 
 
 def test_devices_on_no_numa_node_have_no_opinion() -> None:
-    """Neither devices of unknown NUMA node nor devices of none in particular."""
+    """Devices without a known NUMA node give no hints."""
     assert hints(node(gpu(0), nic(1, "a", -1)), pod_request({WHOLE: 1})) == []
 
 

@@ -116,7 +116,7 @@ def test_a_share_of_an_npu_is_one_of_the_templates() -> None:
 
 
 def test_a_share_that_no_template_has_is_impossible() -> None:
-    """Even if it would fit into one."""
+    """A share must equal a template; fitting into a larger one is not enough."""
     requests = {SHARED: 1, NPU_CORE: 4, NPU_CPU: 1, MEMORY: 16 * GIB}
     with pytest.raises(DeviceRequestError, match="no matched GPU shared resource template"):
         pod_request(requests, templates=TEMPLATES)
@@ -124,7 +124,7 @@ def test_a_share_that_no_template_has_is_impossible() -> None:
 
 @pytest.mark.parametrize("requests", [{NPU_CORE: 40, RATIO: 200}, {CORE: 50, RATIO: 50}])
 def test_whole_npus_and_other_shares_need_no_template(requests: dict[str, int]) -> None:
-    """Only shares in terms of a templated resource do."""
+    """Only shares of a resource with templates need a template."""
     assert pod_request(requests, templates=TEMPLATES).templates is None
 
 

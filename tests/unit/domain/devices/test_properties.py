@@ -171,7 +171,7 @@ def test_nothing_is_given_twice(
 def test_request_gets_its_devices(
     on: NodeDevices, wanted: PodDeviceRequest, others: list[PodDeviceRequest]
 ) -> None:
-    """It gets the requested number of each type, with a virtual function each if requested."""
+    """The pod gets the requested number of each type, and a virtual function each if requested."""
     used = using(*placed_one_by_one(on, others, 0))
     result = place(on, wanted, used)
     if isinstance(result, DeviceShortage):

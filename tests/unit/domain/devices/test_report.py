@@ -58,7 +58,7 @@ def test_vendors_amounts_have_places_of_their_own() -> None:
 
 
 def test_former_resource_names_count() -> None:
-    """Those under ``kubernetes.io``."""
+    """Resource names under ``kubernetes.io`` are former names."""
     result = node(gpu(0, resources={"kubernetes.io/gpu-core": "100", RATIO: "100", CORE: "50"}))
 
     assert result.totals[GPU].tolist() == [[*gpu_amounts(50, 0, 100)]]

@@ -36,7 +36,7 @@ def split_request(
 
 @pytest.mark.parametrize("name", [WHOLE, "amd.com/gpu", "dcu.com/gpu"])
 def test_vendors_names_count_whole_cards(name: str) -> None:
-    """Each with all of its core and memory."""
+    """Each card counts with all of its core and memory."""
     assert split_request({name: 3, "cpu": 4}) == (3, {CORE: 100, RATIO: 100}, False)
 
 
@@ -102,7 +102,7 @@ def test_cards_are_requested_in_percent(
     ],
 )
 def test_names_that_do_not_go_together_are_refused(requests: dict[str, int]) -> None:
-    """All of them are named; other resources are not."""
+    """The error has all names that conflict, and no other resource."""
     names = " ".join(sorted(requests))
     with pytest.raises(DeviceRequestError) as refusal:
         device_requests({**requests, "cpu": 1, NIC: 1})
@@ -138,7 +138,7 @@ def test_wrong_amounts_are_refused(requests: dict[str, int], wrong: str) -> None
 
 
 def test_former_names_count_unless_the_current_one_is_there() -> None:
-    """Those under ``kubernetes.io``."""
+    """Former names are those under ``kubernetes.io``."""
     assert split_request({"kubernetes.io/gpu": 50}) == (1, {CORE: 50, RATIO: 50}, True)
     assert split_request({"kubernetes.io/rdma": 7, NIC: 3}, RDMA) == (1, {NIC: 3}, False)
 

@@ -136,6 +136,6 @@ def test_overallocated_devices_leave_nothing_free() -> None:
 
 @pytest.mark.parametrize("released", [share(0, 60), share(1, 10), {RDMA: share(0, 1)[GPU]}])
 def test_unallocated_devices_cannot_be_released(released: Allocation) -> None:
-    """That would be a mistake of ours."""
+    """Releasing an unallocated device is a bug of the caller."""
     with pytest.raises(BugError):
         using(share(0, 50)).minus(released)

@@ -128,7 +128,7 @@ def test_admin_access_shares_devices_with_other_claims() -> None:
 
 
 def test_a_constraint_requires_a_shared_attribute() -> None:
-    """One without the attribute meets no constraint; All is an error instead."""
+    """A device without the attribute meets no constraint; a request for All fails instead."""
     same = {"constraints": [{"matchAttribute": f"{DRIVER}/model"}]}
     bare = pools(*MIXED, device("d3"))
 
@@ -143,7 +143,7 @@ def test_a_constraint_requires_a_shared_attribute() -> None:
 
 
 def test_pools_that_are_incomplete_or_ambiguous_are_not_relied_on() -> None:
-    """Such pools may be complete in a second; requests for All wait meanwhile."""
+    """Pools may be complete a second later; requests for All wait meanwhile."""
     halves, twice = pools(*MIXED, count=2), pools(*MIXED, device("d0"))
 
     assert names(allocate(halves, [claim(ask(1))], DevicesInUse())) == CANNOT_ALLOCATE
@@ -332,7 +332,7 @@ def test_ranges_count_in_thousandths_behind_their_gate(
     ],
 )
 def test_an_amount_that_no_device_can_have_ends_the_search(amount: str, why: str) -> None:
-    """Another device, which has no range, is not tried."""
+    """The error ends the search before the second device, which has no range, is tried."""
     allowed = {"default": "1", "validRange": {"min": "0", "step": "1m"}}
     plain = {"value": "4"}
     first = plain if amount == "-1" else {"value": "4", "requestPolicy": allowed}

@@ -49,7 +49,7 @@ def test_each_container_that_runs_on_has_devices_of_its_own() -> None:
 
 
 def test_init_containers_use_the_devices_of_later_ones() -> None:
-    """They share the remaining need, too: the largest one is requested for all."""
+    """Init containers share the remaining devices, too: the largest need is requested for all."""
     init = [container("first", 2), container("second", 5), container("third", 4)]
     requests = claimed(init, container("a", 1), container("b", 2))
 

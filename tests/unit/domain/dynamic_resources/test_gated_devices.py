@@ -104,7 +104,7 @@ def test_admins_need_counters_as_others_do() -> None:
 
 
 def test_devices_that_have_to_be_made_ready_come_last() -> None:
-    """Their pools come after other pools; slices of a pool go by name.  Without gate: never."""
+    """Gated pools come after others, slices of a pool by name; without the gate they are unused."""
     slow = {**device("slow"), "bindingConditions": ["Ready"], "bindingFailureConditions": ["Bad"]}
     two = {"resourceSliceCount": 2}
     slices = seen({"devices": [slow], "pool": two}, {"devices": [device("fast")], "pool": two})
@@ -118,7 +118,7 @@ def test_devices_that_have_to_be_made_ready_come_last() -> None:
 
 
 def test_selectors_are_evaluated_before_taints() -> None:
-    """One that breaks on a device is an error, though the device is tainted."""
+    """A selector that fails on a device is an error, even if the device is tainted."""
     tainted = {**device("d0"), "taints": [{"key": "sick", "effect": "NoExecute"}]}
 
     allocation = allocate(
@@ -133,7 +133,7 @@ def test_selectors_are_evaluated_before_taints() -> None:
     [(NO_GATES, "claim default/c, constraint #0: empty constraint"), (CAPACITY, [[("r0", "d0")]])],
 )
 def test_a_constraint_is_never_ignored(wanted: AllocatorGates, expected: Any) -> None:
-    """One of distinct attributes is an error without its gate."""
+    """A constraint on distinct attributes is an error without its gate."""
     one = claim(ask(1), constraints=[{"distinctAttribute": f"{DRIVER}/k"}])
 
     allocation = names(allocate(pools(device("d0", k=1)), [one], DevicesInUse(), wanted))

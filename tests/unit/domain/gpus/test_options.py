@@ -48,7 +48,7 @@ def test_part_of_several_gpus_leaves_the_rest_of_each() -> None:
 
 
 def test_no_option_without_cpu_gpus_or_an_accepted_model() -> None:
-    """Each lack alone is enough."""
+    """CPU, GPUs and the model are each necessary."""
     node = one(8_000, 1_000, 1_000)
 
     assert len(options(GpuClass(8_001, 1, 500), node, ALL).node) == 0

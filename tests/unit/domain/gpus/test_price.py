@@ -91,7 +91,7 @@ def test_a_mix_without_gpu_demand_leaves_the_prices_alone() -> None:
 
 
 def test_pods_that_fit_on_no_node_kind_make_no_kind_dear() -> None:
-    """They will never come to compete for anything."""
+    """Pods without a feasible node kind never compete for capacity."""
     cluster = nodes((16_000, 1_000, 0, 0))
     model = PriceModel(KINDS)
     prices = model.solve(PodMix.of({GpuClass(100_000, 1, 1_000, models=0b01): 1.0}), cluster)

@@ -27,7 +27,7 @@ def test_usage_above_the_minimum_is_lent_by_siblings() -> None:
 
 @given(st.lists(st.tuples(*[st.integers(0, 9)] * 2, st.booleans()), max_size=6))
 def test_loans_of_siblings_balance(quotas: list[tuple[int, int, bool]]) -> None:
-    """Each borrows what it uses beyond its minimum, and lends at most what it leaves of it."""
+    """A quota borrows its usage beyond its minimum, and lends at most the unused rest of it."""
     made = QuotaTree()
     for i, (least, used, lends) in enumerate(quotas):
         grow(made, f"q{i}", most=9, least=least, request=used, used=used, lends=lends)

@@ -162,7 +162,7 @@ def test_quota_that_does_not_lend_is_named() -> None:
 
 
 def test_quota_without_weight_is_named() -> None:
-    """Such a quota gets its minimum alone, whatever the others do."""
+    """A quota without weight gets its minimum alone, whatever other quotas do."""
     own = replace(spec("a", ROOT_QUOTA, 2, 6), weight={CHIP: 1})
     text, helps = what_helps(
         built(16, {"a": own}, {}, 4), "a", pod("ns/p", cpu=4_000), AdmissionRules()
@@ -194,7 +194,7 @@ def test_only_quotas_that_keep_something_are_named() -> None:
 
 @pytest.mark.parametrize(("cpus", "helps"), [(20, True), (30, False)])
 def test_few_of_many_quotas_are_named(cpus: int, *, helps: bool) -> None:
-    """Those that keep the most are named; no quota is named where a few are not enough."""
+    """The quotas that keep the most are named, and none if these few are not enough."""
     small = [replace(spec(f"s{n:02}", "top", 1, 59), lends=False) for n in range(40)]
     large = [replace(spec(f"t{n}", "top", 4, 56), lends=False) for n in range(5)]
     top, own = spec("top", ROOT_QUOTA, 60, 0), spec("a", "top", 0, 60)

@@ -73,7 +73,7 @@ def test_guarantees_are_reported_where_there_are_any() -> None:
 
 
 def test_an_annotation_that_cannot_be_read_is_replaced() -> None:
-    """Only that one."""
+    """Other annotations of the quota stay."""
     broken = quota("a", most={"cpu": 4}, annotations={f"{PREFIX}runtime": "{", "mine": "kept"})
 
     annotations = with_status(broken, figures_of(tree(), "a")).metadata.annotations

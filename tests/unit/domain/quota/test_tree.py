@@ -123,7 +123,7 @@ def test_an_unrequested_scaled_minimum_is_lent() -> None:
 def test_a_quota_that_does_not_lend_requests_its_minimum(
     root_lends: bool, child2_lends: bool, runtimes: list[tuple[int, ...]]
 ) -> None:
-    """Its ancestors request it as well.  Source: NotAllowLentResource_2, _3, _4."""
+    """The ancestors request the minimum, too. Source: NotAllowLentResource_2, _3, _4."""
     made = tree(100)
     grow(made, "root", most=96, least=60, lends=root_lends)
     grow(made, "child1", "root", most=96, least=20, lends=False)
