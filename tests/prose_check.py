@@ -40,11 +40,15 @@ TURNS_OF_MESSAGES = re.compile(
 QUESTION = re.compile(r"(What|Which|Who|How|Whether|Where|Why|Whose|When)\b")
 
 #: Openings of a docstring that continues another sentence, such as the name of a test, or is none:
-#: only a reader of both understands it.
+#: only a reader of both understands it.  From ``It`` on: pronouns for something in the name.
 FRAGMENT = re.compile(
-    r"(?:And|Or|Nor|Also|But|Then|Else|Otherwise|Unless|Likewise|Ditto|Not even|Such as|So that|"
+    r"(?:And|Or|Nor|Also|But|Then|Else|Otherwise|Unless|Likewise|Ditto|Even|Not even|So that|"
     r"So (?:are|do|does|is|the)|As (?:above|before)|The same (?:as|for|goes|of|with)|"
-    r"What|Who|Whose|Which|Whatever|Whoever|However|How)\b"
+    r"What|Who|Whose|Which|Whatever|Whoever|However|How|"
+    r"It|It's|Its|They|Their|Theirs|Them|He|His|She|Her|This|These|That|Those|Such|Here|Both|"
+    r"Either|Neither|None of|(?:Another|Each) one|(?:All|Any|Each|Most|One|Some) of (?:its|their|"
+    r"them|these|those)|Each (?:for|has|is|was|with)|One (?:that|which|with|without)|"
+    r"Only (?:if|that|where)|All (?:are|have))\b"
 )
 
 #: What a line may contain although it matches, since an original or a format spells it so.

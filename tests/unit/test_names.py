@@ -138,6 +138,36 @@ def test_private_idiom_in_docstrings_and_comments_is_found(
     assert turns_in(path) == places
 
 
+@pytest.mark.parametrize(
+    ("opening", "is_rejected"),
+    [
+        ("Also evicted", True),
+        ("It is evicted", True),
+        ("Its node is free", True),
+        ("They wait", True),
+        ("Their node is free", True),
+        ("Those that wait", True),
+        ("Both are evicted", True),
+        ("Neither is evicted", True),
+        ("One of them is evicted", True),
+        ("One that waits is evicted", True),
+        ("Each has a node", True),
+        ("One pod is evicted", False),
+        ("Each pod has a node", False),
+        ("Items are evicted", False),
+        ("None means no limit", False),
+    ],
+)
+def test_docstring_that_needs_the_name_of_its_function_is_found(
+    tmp_path: Path, opening: str, is_rejected: bool
+) -> None:
+    """A pronoun or a conjunction at the start refers to something outside the docstring."""
+    path = tmp_path / "a.py"
+    path.write_text(f'def test_pods() -> None:\n    """{opening}."""\n')
+
+    assert [line for line, _ in turns_in(path)] == ([1] if is_rejected else [])
+
+
 def test_kinds_of_the_api_may_share_a_name_but_only_among_themselves(tmp_path: Path) -> None:
     """Kubernetes has two Events; a third one of ours is found."""
     kinds = {"api__core": "class Event: ...\n", "api__events": "class Event: ...\n"}
