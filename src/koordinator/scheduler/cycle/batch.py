@@ -178,9 +178,9 @@ class _FollowedStates:
     """States of nodes in a batch, for the classes that a plugin with ``hints.states`` concerns."""
 
     def __init__(
-        self, evaluator: Evaluator, evaluations: Sequence[Evaluation], which: IntArray
+        self, evaluator: Evaluator, evaluations: Sequence[Evaluation], indices: IntArray
     ) -> None:
-        """``which`` ``(p,)``: the evaluation of each pod, by index."""
+        """Prepare the states; ``indices`` ``(p,)`` is the evaluation of each pod."""
         snapshot, count = evaluator.snapshot, len(evaluations)
         self._stated = [
             (at, one, one.program.relative[one.program.stated].active, one.raw[one.program.stated])
@@ -203,8 +203,8 @@ class _FollowedStates:
         raws = np.zeros((len(self._stated), len(snapshot)), np.int64)
         for place, (*_, raw) in enumerate(self._stated):
             raws[place] = raw
-        self._state, self._before = state, np.zeros(len(which), np.int64)
-        self._columns, self._raws = column_of[which], raws
+        self._state, self._before = state, np.zeros(len(indices), np.int64)
+        self._columns, self._raws = column_of[indices], raws
         self._totals, self._peaks = np.empty_like(raws), np.full((len(raws), 2), -1, np.int64)
         self._by_evaluation = column_of, shown, weights
 

@@ -98,21 +98,21 @@ def _choose(  # noqa: PLR0917 (numba takes no keywords)
     del totals, peaks, tops, top_values, requested_then, capacity_then  # of the loop alone
     asks[:] = UNFIT
     for at, kind in enumerate(kinds.tolist()[first:], first):
-        which = scored[kind]
-        slot, column = slots[which], columns_of[which]
-        changed = np.array(sorted({*log[since[which] : filled].tolist()}), np.int64)
+        evaluation = scored[kind]
+        slot, column = slots[evaluation], columns_of[evaluation]
+        changed = np.array(sorted({*log[since[evaluation] : filled].tolist()}), np.int64)
         if column >= 0 and (ratings[state[changed], column] == UNRATED).any():
             asks[0] = column
             return at
-        since[which] = filled
+        since[evaluation] = filled
         if len(changed):
-            total = fixed[whose[which], changed]
+            total = fixed[whose[evaluation], changed]
             fits = total != UNFIT
-            own, own_terms = _formulas_of(int(which), formulas, formula_ends, terms)
+            own, own_terms = _formulas_of(int(evaluation), formulas, formula_ends, terms)
             last = own[-1] if len(own) and own[-1, 0] == FREE_OF_ALL else None
             judge.reference(
                 *(requested.T, nonzero.T, capacity.T, changed, _NONE, _NONE, _NONE),
-                checks[check_ends[which - 1] if which else 0 : check_ends[which]],
+                checks[check_ends[evaluation - 1] if evaluation else 0 : check_ends[evaluation]],
                 *(own if last is None else own[:-1], own_terms, fits, total),
             )
             if last is not None:
@@ -123,11 +123,11 @@ def _choose(  # noqa: PLR0917 (numba takes no keywords)
             if column >= 0:
                 rating = ratings[state[changed], column]
                 fits &= rating >= 0
-                raws[shown[which], changed] = np.where(rating >= 0, rating, -1 - rating)
+                raws[shown[evaluation], changed] = np.where(rating >= 0, rating, -1 - rating)
             best[slot, changed] = np.where(fits, total, UNFIT)
         if column >= 0:
             row = best_spread.reference(
-                best[slot], raws[shown[which]], int(weights_of[which]), False, rank
+                best[slot], raws[shown[evaluation]], int(weights_of[evaluation]), False, rank
             )
         else:
             row = best_row.reference(best[slot], rank)
@@ -160,11 +160,11 @@ def _free_of_all(
 
 
 def _formulas_of(
-    which: int, formulas: IntArray, formula_ends: IntArray, terms: IntArray
+    evaluation: int, formulas: IntArray, formula_ends: IntArray, terms: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return the formulas of one evaluation, with their terms."""
-    first = formula_ends[which - 1] if which else 0
-    own = formulas[first : formula_ends[which]].copy()
+    first = formula_ends[evaluation - 1] if evaluation else 0
+    own = formulas[first : formula_ends[evaluation]].copy()
     start = formulas[first - 1, 3] if first else 0
     own[:, 3] -= start
     return own, terms[start:]
@@ -234,14 +234,14 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
     asks[:] = UNFIT
     for at in range(first, len(kinds)):
         kind = kinds[at]
-        which = scored[kind]
-        own_best, own_fixed = best[slots[which]], fixed[whose[which]]
-        own_tops, own_values = tops[which], top_values[which]
-        begin = since[which]
+        evaluation = scored[kind]
+        own_best, own_fixed = best[slots[evaluation]], fixed[whose[evaluation]]
+        own_tops, own_values = tops[evaluation], top_values[evaluation]
+        begin = since[evaluation]
         changed = log[begin:filled]
         count = len(changed)
         total, fits = sums[:count], is_fit[:count]
-        request = columns_of[which]
+        request = columns_of[evaluation]
         for i in range(count if request >= 0 else 0):
             if ratings[state[changed[i]], request] == UNRATED:
                 asks[0] = request
@@ -249,16 +249,16 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
         for i in range(count):
             total[i] = own_fixed[changed[i]]
             fits[i] = total[i] != UNFIT
-        start = check_ends[which - 1] if which > 0 else 0
-        for check in range(start, check_ends[which]):
+        start = check_ends[evaluation - 1] if evaluation > 0 else 0
+        for check in range(start, check_ends[evaluation]):
             used = requested_then[checks[check, 0], begin:filled]
             has = capacity_then[checks[check, 0], begin:filled]
             amount = float(checks[check, 1])
             for i in range(count):
                 fits[i] &= used[i] + amount <= has[i]
-        start_formula = formula_ends[which - 1] if which > 0 else 0
+        start_formula = formula_ends[evaluation - 1] if evaluation > 0 else 0
         start = formulas[start_formula - 1, 3] if start_formula > 0 else 0
-        for formula in range(start_formula, formula_ends[which]):
+        for formula in range(start_formula, formula_ends[evaluation]):
             mode, end = formulas[formula, 0], formulas[formula, 3]
             times = float(formulas[formula, 1])
             if mode >= BALANCE and end - start == 2:  # noqa: PLR2004 (cpu, memory)
@@ -394,9 +394,9 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                 for i in range(count):
                     total[i] += times * np.floor(point[i] / max(weight[i], 1.0))
             start = end
-        place = max(shown[which], 0)
+        place = max(shown[evaluation], 0)
         own_raws, own_totals = own_best, own_best
-        peak, at_peak, weight = np.int64(0), np.int64(0), weights_of[which]
+        peak, at_peak, weight = np.int64(0), np.int64(0), weights_of[evaluation]
         is_stale = False  # the totals of all rows
         if request >= 0:
             own_raws, own_totals = raws[place], totals[place]
@@ -452,7 +452,7 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                     own_totals[row] = value
                 own_tops[:] = DIRTY
             peaks[place, 0], peaks[place, 1] = peak, at_peak
-        since[which] = filled
+        since[evaluation] = filled
         highest = UNFIT
         for block in range(blocks):
             if own_tops[block] == DIRTY:

@@ -107,18 +107,18 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
     moving: set[str] = set()  # plugins for which a pod changes more than amounts and pod counts
     for active in filters:
         if active.plugin.reads is not Reads.CLUSTER and active.hints.filters(snapshot, pod):
-            which = "node_f" if active.plugin.reads is Reads.NODE else "usage_f"
-            lists[which].append(PluginPart(active, active.hints.key(pod)))
+            list_name = "node_f" if active.plugin.reads is Reads.NODE else "usage_f"
+            lists[list_name].append(PluginPart(active, active.hints.key(pod)))
             if not active.changes_amounts_only(snapshot, pod):
                 moving.add(active.name)
     for active in scorers:
         if active.plugin.reads is not Reads.CLUSTER and active.hints.scores(snapshot, pod):
-            which = "node_s" if active.plugin.reads is Reads.NODE else "usage_s"
+            list_name = "node_s" if active.plugin.reads is Reads.NODE else "usage_s"
             if "normalize" in active.has:
-                which = "relative"
-            lists[which].append(PluginPart(active, active.hints.key(pod)))
+                list_name = "relative"
+            lists[list_name].append(PluginPart(active, active.hints.key(pod)))
             if (
-                which == "relative" and active.plugin.reads is not Reads.NODE
+                list_name == "relative" and active.plugin.reads is not Reads.NODE
             ) or not active.changes_amounts_only(snapshot, pod):
                 moving.add(active.name)
     # A filter whose hints say which amounts it compares, and a score that is a formula of amounts,
