@@ -36,7 +36,7 @@ class Batch:
         self.rows = rows
         self.results = results  # what each pod gets besides its requests; none if no pod does
 
-    def settle(self) -> None:
+    def confirm_placed(self) -> None:
         """Note that the pods, and nothing else, have been placed on these rows since."""
 
 
@@ -58,11 +58,11 @@ class _ScoredBatch(Batch):
         for evaluation in positions:
             evaluation.usage_position = -1  # until the rows are in the log
         if not len(rows):
-            self.settle()
+            self.confirm_placed()
 
-    def settle(self) -> None:
+    def confirm_placed(self) -> None:
         if self._log.position == self._placed_at:
-            self._followed.settle(self._placed_at)
+            self._followed.record(self._placed_at)
             for evaluation, position in self._positions.items():
                 evaluation.usage_position = position
 
@@ -246,7 +246,7 @@ class _FollowedStates:
         count = len(rows)
         return self._states.results(rows, self._before[:count], self._columns[:count])
 
-    def settle(self, position: int) -> None:
+    def record(self, position: int) -> None:
         """Note the states after the batch."""
         if self._states is not None:
             self._states.settle(self._state, position)

@@ -131,7 +131,7 @@ class Evaluation(Scores):
         self._layout, self._versions = state.layout, versions
         self._node_position, self.usage_position = facts.position, usage.position
 
-    def follow(self, evaluator: "Evaluator", snapshot: Snapshot) -> None:
+    def apply_changes(self, evaluator: "Evaluator", snapshot: Snapshot) -> None:
         """Apply the changes since the last call, where pods have been placed and nothing else."""
         usage = evaluator.state.usage_log
         changed = usage.since(self.usage_position)

@@ -280,7 +280,7 @@ class RunChooser(NodeChooser):
                     return
                 evaluation = evaluations[pod_class] = evaluator.of(pod_class, snapshot)
             else:
-                evaluation.follow(evaluator, snapshot)
+                evaluation.apply_changes(evaluator, snapshot)
             if is_limited and any(self.refuses(active, pod_class) for active in self.limiting):
                 return
             program = evaluation.program

@@ -189,7 +189,7 @@ class PodIntake:
         is_other = known is not None and known[1] is not pod_class
         self._queue.update(old, pod, run_key, self._arrived_s(pod), is_other=is_other)
         if not has_place and (pod.status.nominated_node_name or self._nominations.known):
-            self._nominations.follow(pod)
+            self._nominations.apply_status(pod)
 
     def _is_known_bind(self, event: WatchEvent, placed: PlacedPod, pod: Pod) -> bool:
         """Apply an event that only confirms a bind of this scheduler; return whether it does.

@@ -88,7 +88,7 @@ class Nominations:
         if nominated and nominated != node:
             self._queue.on_nomination_ended(pod, self._clock.now_s())
 
-    def follow(self, pod: Pod) -> None:
+    def apply_status(self, pod: Pod) -> None:
         """Apply ``status.nominatedNodeName`` of a pending pod from an event."""
         if self._nominator.update(pod):
             self._queue.on_nomination_ended(pod, self._clock.now_s())

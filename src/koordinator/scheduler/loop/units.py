@@ -77,7 +77,7 @@ class PodRun:
             assumed = handle.binder.assume_run(
                 pods[:count], classes[:count], batch.rows, batch.results
             )
-            batch.settle()
+            batch.confirm_placed()
         else:
             choices, assumed = self._cycle.choose_in_sequence(classes), list[Assumed]()
             for queued, pod_class, choice in zip(pods, classes, choices, strict=False):

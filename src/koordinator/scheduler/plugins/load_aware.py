@@ -77,7 +77,7 @@ class LoadAwareScheduling:
         return PluginHints(
             key=self._key,
             filters=lambda _snapshot, pod: pod.owner_kind != DAEMON_SET,
-            judge=self._judge,
+            judge=self._filter_and_score,
             columns=self._columns,
             concerns=lambda snapshot, _pod: snapshot.has_load_reports,
         )
@@ -144,7 +144,7 @@ class LoadAwareScheduling:
 
     def _judge_all(self, snapshot: Snapshot, pod: PodClass) -> tuple[IntArray, IntArray]:
         codes, scores = np.zeros((2, len(snapshot)), np.int64)
-        self._judge(snapshot, pod, 1, np.ones(len(snapshot), bool), scores, codes=codes)
+        self._filter_and_score(snapshot, pod, 1, np.ones(len(snapshot), bool), scores, codes=codes)
         return codes, scores
 
     def _columns(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> PluginColumns:
@@ -194,7 +194,7 @@ class LoadAwareScheduling:
             dominant=int(self.options[Option.DOMINANT]),
         )
 
-    def _judge(
+    def _filter_and_score(
         self,
         snapshot: Snapshot,
         pod: PodClass,

@@ -194,7 +194,7 @@ class DynamicResources:
         Other feasible nodes do not matter: scheduling there would hide the faulty selector.
         """
         cluster = snapshot.cluster
-        codes, _ = self._judge(cluster, pod, claims)
+        codes, _ = self._filter_and_score(cluster, pod, claims)
         if not np.any(codes == BROKEN):
             return None
         rows = np.flatnonzero((codes == BROKEN) & matches_required(cluster, pod))
@@ -224,14 +224,14 @@ class DynamicResources:
         claims = read_claims(snapshot, pod, self.groups)
         if isinstance(claims, Refusal):
             return Rejections.where(np.ones(len(snapshot), bool), claims.reason, unresolvable=True)
-        codes, _ = self._judge(snapshot, pod, claims)
+        codes, _ = self._filter_and_score(snapshot, pod, claims)
         explain = None
         if np.any(codes >= FAULT):
             explain = _Explained(self, snapshot, pod, claims, codes)
         unresolvable = True if not np.any(codes == SHORT) else lambda: codes != SHORT
         return Rejections(codes, REASONS, unresolvable, explain, may_end=True)
 
-    def _judge(
+    def _filter_and_score(
         self, snapshot: Snapshot, pod: PodClass, claims: PodDeviceClaims
     ) -> tuple[IntArray, IntArray]:
         """Return reject codes and raw scores of the rows of a view, ``(n,)`` each."""
@@ -309,7 +309,7 @@ class DynamicResources:
         claims = read_claims(snapshot, pod, self.groups)
         if isinstance(claims, Refusal):
             return np.zeros(len(snapshot), np.int64)
-        return self._judge(snapshot, pod, claims)[1]
+        return self._filter_and_score(snapshot, pod, claims)[1]
 
     def device_counts(self, cluster: Snapshot, device_class: str) -> tuple[IntArray, IntArray]:
         """Return two ``(n,)``: devices of a class in reach of each row, and allocated ones."""
@@ -430,7 +430,7 @@ class DynamicResources:
         left = self.cleanup_before_retry(snapshot, pod)
         if left is not None:
             return PostFilterResult(DELETED, changes=(left,))
-        codes, _ = self._judge(snapshot, pod, claims)
+        codes, _ = self._filter_and_score(snapshot, pod, claims)
         suspects = attempt.rejected[codes[attempt.rejected] == ELSEWHERE][:TRIED]
         rows = [
             row

@@ -86,7 +86,7 @@ class NodeNumaResource:
             filters=self._filters,
             scores=self._scores,
             formula=self._formula,
-            judge=self._judge,
+            judge=self._filter_and_score,
             changes_amounts_only=self._moves_sums_only,
         )
 
@@ -164,7 +164,7 @@ class NodeNumaResource:
             lambda: self._aligned(snapshot, pod, needs),
         )
 
-    def _judge(
+    def _filter_and_score(
         self, view: Snapshot, pod: PodClass, weight: int, fits: BoolArray, total: IntArray
     ) -> None:
         """Filter and score in one pass; see ``PluginHints.judge``."""
