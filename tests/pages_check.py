@@ -1,6 +1,7 @@
 """Check of documentation pages: the files, folders, modules and links that they name exist.
 
-The rules in the page of the architecture are the import contracts of ``pyproject.toml``.
+The rules in the page of the architecture are the import contracts of ``pyproject.toml``, and its
+list of the scheduler's parts has every module.
 ``python -m tests.pages_check`` prints each name that does not exist, and exits 1 if there is one;
 ``make check`` runs it.  Decisions record the past, so that only their links are checked.
 """
@@ -21,6 +22,8 @@ _PATH = re.compile(r"(?<!`)`((?:[\w.-]+/)+(?:[\w-]+\.(?:py|md|toml|txt|ts|tsx|sh
 _LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s#]+)(?:#[^)\s]*)?\)")
 #: A dotted name in back quotes, such as ``cycle.batch``.
 _DOTTED = re.compile(r"(?<!`)`([a-z_]+(?:\.\w+)+)`(?!`)")
+#: Start of a line about a part of a component.
+_PART = re.compile(r"^     (\w+)", re.MULTILINE)
 _CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 #: Starts of paths that belong to a machine, to upstream or to the reader, not to this repository.
@@ -122,6 +125,18 @@ def _defines(path: Path, name: str) -> bool:
     return False
 
 
+def outdated_parts(text: str, folder: Path) -> Iterator[str]:
+    """Yield the modules of a folder that its list in a page lacks, and those listed in vain.
+
+    The list follows a line that opens with the folder's name, up to an empty line.
+    """
+    _, _, after = text.partition(f"\n   {folder.name} ──")
+    listed = set(_PART.findall(after.partition("\n\n")[0]))
+    parts = {path.stem for path in folder.iterdir() if not path.name.startswith("_")}
+    yield from (f"{name} is not listed" for name in sorted(parts - listed))
+    yield from (f"{name} does not exist" for name in sorted(listed - parts))
+
+
 def missing_layers(text: str, contracts: list[dict[str, object]]) -> Iterator[str]:
     """Yield the orders of layers in import contracts that the row of their rule does not have."""
     for contract in contracts:
@@ -135,7 +150,7 @@ def missing_layers(text: str, contracts: list[dict[str, object]]) -> Iterator[st
 
 
 def main() -> int:
-    """Print every name of nothing, and every outdated order; return the exit status."""
+    """Print every name of nothing, and every outdated order and list; return the exit status."""
     wrong = [
         f"{page.relative_to(ROOT)}: {path} does not exist"
         for page in pages()
@@ -150,6 +165,10 @@ def main() -> int:
     contracts = settings["tool"]["importlinter"]["contracts"]
     wrong += [
         f"docs/architecture.md: has no {order}" for order in missing_layers(architecture, contracts)
+    ]
+    wrong += [
+        f"docs/architecture.md: {part}"
+        for part in outdated_parts(architecture, SOURCE / "scheduler")
     ]
     sys.stdout.write("".join(f"{line}\n" for line in wrong))
     return 1 if wrong else 0

@@ -11,7 +11,13 @@ from tests.names_check import (
     unjustified_protocols,
     vague_names,
 )
-from tests.pages_check import missing_layers, missing_modules, missing_paths, modules
+from tests.pages_check import (
+    missing_layers,
+    missing_modules,
+    missing_paths,
+    modules,
+    outdated_parts,
+)
 from tests.prose_check import turns_in
 from tests.sources_check import UpstreamName, named_sources, verify
 
@@ -243,3 +249,13 @@ def test_missing_order_of_layers_in_a_page_is_reported() -> None:
     page = "| R1 | inside: cli > api, host |\n| R2 | a > b |\n"
 
     assert list(missing_layers(page, contracts)) == ["R2 loop: b > a"]
+
+
+def test_part_that_the_list_of_a_component_lacks_is_found(tmp_path: Path) -> None:
+    """Continued lines and the lists of other components do not count."""
+    folder = package(tmp_path / "scheduler", loop="", cycle__run="", __init__="")
+    page = (
+        "\n   scheduler ───\n     loop  events in,\n           run\n     old  x\n\n     cycle  y\n"
+    )
+
+    assert list(outdated_parts(page, folder)) == ["cycle is not listed", "old does not exist"]
