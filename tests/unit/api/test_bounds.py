@@ -198,7 +198,7 @@ def test_agent_skips_values_out_of_bounds(path: Path, accepted: AcceptedValues) 
 def test_agent_accepts_the_choices_of_the_type(
     path: Path, accepted: AcceptedValues, word: str
 ) -> None:
-    """Any other is refused with those that are accepted."""
+    """An unknown choice is refused, with the list of accepted choices."""
     for known in accepted.words:
         assert not agent_error(path, known)
     if word and word not in accepted.words:

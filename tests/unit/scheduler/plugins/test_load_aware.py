@@ -430,7 +430,7 @@ def test_pod_is_requeued_when_the_node_cools_down(
 
 
 def test_unchanged_report_requeues_no_pod() -> None:
-    """Any changed one does: the newer it is, the fewer pods count with estimates."""
+    """A changed report requeues: the newer the report, the fewer pods count with estimates."""
     (hint,) = (e.hint for e in PLUGIN.events if e.resource == "NodeMetric")
     assert hint is not None
     old = metric("n", cpu=1)
