@@ -30,6 +30,9 @@ GATES = (
     SHARED,
 )  # fmt: skip
 PROVIDER = {"koordinator.sh/gpu-isolation-provider": "HAMi-core"}
+#: A kubelet that has not registered the driver again since its own restart prepares the claims of a
+#: pod a second time after a minute.
+PREPARED_S = 150.0
 
 
 @pytest.fixture
@@ -103,6 +106,7 @@ def test_claimed_share_has_the_limits_of_a_requested_one(
         sharer("a", resources=used, resourceClaims=entries),
         sharer("b", resources=used, resourceClaims=entries),
         sharer("c", resources={"requests": amounts, "limits": amounts}),
+        timeout_s=PREPARED_S,
     )
 
     requested = environment(site, other)

@@ -202,13 +202,15 @@ class RealNode:
 
     # Pods
 
-    def run(self, *pods: Manifest, wait: str = "Running") -> list[Manifest]:
+    def run(
+        self, *pods: Manifest, wait: str = "Running", timeout_s: float = _PATIENCE_S
+    ) -> list[Manifest]:
         """Create pods on this node and wait until each is ``Running`` or ``Succeeded``.
 
         Return them as they are then.
         """
         self.create(*pods)
-        return [self.wait_for(pod, wait) for pod in pods]
+        return [self.wait_for(pod, wait, timeout_s) for pod in pods]
 
     def create(self, *pods: Manifest) -> None:
         """Create pods on this node."""
