@@ -27,11 +27,17 @@ SHARED = Path(os.environ.get("KOORD_SHARED", ROOT.parent / "shared"))
 OPENB = SHARED / "data" / "openb"
 FIGURES = Path(os.environ.get("KOORD_FIGURES", "none"))
 MARKS = (80, 90, 100, 110, 120, 130)
-#: Points by which a policy may differ from the published allocation at a mark.  FGD differs on
-#: five lists, for a reason that was not found (docs/benchmarks.md).
-MOST_APART = {"FGD": 0.2}
-ROUNDING = 0.011
-CHANCE = 0.7  # Random draws its own numbers
+#: Points by which a policy differs from the published allocation on a list of pods; elsewhere it
+#: equals it.  test_fgd_arithmetic.py has the causes for FGD; DotProd differs by one unit of the
+#: last published digit.
+KNOWN_DIFFERENCES = {
+    ("cpu250", "FGD"): 0.08,
+    ("gpuspec10", "FGD"): 0.08,
+    ("gpuspec20", "FGD"): 0.06,
+    ("gpuspec25", "FGD"): 0.15,
+    ("gpuspec33", "FGD"): 0.2,
+    ("multigpu50", "DotProd"): 0.01,
+}
 PAPER = ["FGD", "BestFit", "Packing", "Clustering", "DotProd", "Random"]
 NAMES = {
     "01-Random": "Random",
@@ -93,7 +99,7 @@ def test_no_published_policy_exceeds_the_bound(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("fgd-*.yaml")))
 def test_drawn_figures_have_the_published_numbers(name: str) -> None:
-    """Policies without chance agree per seed and mark, and Random on average."""
+    """Policies without chance per seed, to the digit; Random on average, within 0.5 points."""
     if not (FIGURES / name / "arrivals.csv").exists():
         pytest.skip(f"{name} is not in {FIGURES}")
     sources = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["sources"]
@@ -113,10 +119,10 @@ def test_drawn_figures_have_the_published_numbers(name: str) -> None:
         if row["policy"] == "Random":
             chance.append(ours - theirs)
         else:
-            most = MOST_APART.get(row["policy"], ROUNDING)
-            assert abs(ours - theirs) <= most + 1e-9, (key, row["gpu_arrived_percent"])
+            difference = round(abs(ours - theirs), 6)
+            assert difference <= KNOWN_DIFFERENCES.get(key[:2], 0), (key, theirs, ours)
     assert compared
-    assert abs(fmean(chance)) <= CHANCE
+    assert abs(fmean(chance)) <= 0.5
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("fgd-*.yaml")))
