@@ -118,8 +118,8 @@ from koordinator.scheduler.snapshot import ResourceAxis
 
 ENTRY_POINTS = "koordinator.scheduler.plugins"
 
-#: The plugins of this package but ``GPU_POLICIES``.  The order has no meaning: ``stock_plugins``
-#: has the one of the defaults.
+#: Plugins that are always loaded; ``builtin_plugins`` has more.  The order has no meaning:
+#: ``stock_plugins`` has the one of the defaults.
 BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     scheduling_gates.PLUGIN,
     priority_sort.PLUGIN,
@@ -159,10 +159,27 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
 
 
 def builtin_plugins() -> tuple[PluginSpec[Any], ...]:
-    """Return every plugin of this package."""
-    from koordinator.scheduler.gpu_policies import GPU_POLICIES  # noqa: PLC0415 -- seldom used
+    """Return every plugin of this package; it loads the policies of research on GPU placement."""
+    from koordinator.scheduler.plugins import (  # noqa: PLC0415 -- profiles seldom name them
+        gpu_best_fit,
+        gpu_clusters,
+        gpu_dot_product,
+        gpu_fragmentation,
+        gpu_packing,
+        gpu_price,
+        gpu_random,
+    )
 
-    return (*BUILTIN_PLUGINS, *GPU_POLICIES)
+    return (
+        *BUILTIN_PLUGINS,
+        gpu_best_fit.PLUGIN,
+        gpu_packing.PLUGIN,
+        gpu_fragmentation.PLUGIN,
+        gpu_price.PLUGIN,
+        gpu_random.PLUGIN,
+        gpu_dot_product.PLUGIN,
+        gpu_clusters.PLUGIN,
+    )
 
 
 def _specs_for(
