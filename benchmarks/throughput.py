@@ -236,6 +236,6 @@ BENCHMARKS = {
         50_000,
         500_000,
     ),
-    "overloaded": Benchmark("1,000 nodes, 90,000 pods, a third don't fit", "-", overloaded),
+    "overloaded": Benchmark("1,000 nodes, 90,000 pods, a third unschedulable", "-", overloaded),
     "cli": Benchmark("koord schedule, 5,000 nodes, 100,000 pods, whole process", "20 s", cli),
 }
